@@ -1,0 +1,42 @@
+# Works on a fresh machine that has Python 3.11 or newer with venv, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint format bench clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## Install PhaseWatch and the tools of its developers into .venv
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable . --group dev
+	touch $@
+
+run: $(INSTALLED)  ## Run the exporter (CONFIG=phasewatch.yml for a configuration of your own)
+	$(BIN)/phasewatch serve $(if $(CONFIG),--config.file $(CONFIG))
+
+test: lint  ## Run everything that CI runs: lint, types, tests
+	@scripts/prometheus
+	$(BIN)/coverage run -m pytest -W error
+	$(BIN)/coverage report --skip-covered --sort=cover
+
+lint: $(INSTALLED)  ## Check style and types
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## Put the source into form
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(INSTALLED)  ## Measure speed and memory (about a minute; MEMORY_SECONDS=600 for the long memory run)
+	$(BIN)/python bench/bench.py
+
+clean:  ## Remove everything that was installed or built
+	rm -rf $(VENV) dist build .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

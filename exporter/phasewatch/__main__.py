@@ -1,0 +1,8 @@
+"""`python -m phasewatch`."""
+
+import sys
+
+from phasewatch.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Start, reload and stop: wires configuration, scheduler, monitors and web server on one asyncio loop."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from phasewatch import __version__
+from phasewatch.config import Config, Target, load_or_default
+from phasewatch.errors import BindError, ConfigError
+from phasewatch.log import logger
+from phasewatch.metric import SelfStatus
+from phasewatch.monitor import Monitor
+from phasewatch.target import TargetSnapshot
+from phasewatch.web.routes import View, create_app
+from phasewatch.web.security import WebConfig, protect, server_tls
+
+FACTS_INTERVAL: Final = 15.0
+"""Seconds between looks whether a server's version and models are known; asks only if they are not."""
+
+STOP_SECONDS: Final = 4
+"""Time that requests under way get at the end, so that everything has ended within 5 seconds."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The flags of `serve`, parsed."""
+
+    config_file: Path | None
+    host: str
+    port: int
+    enable_lifecycle: bool
+    web: WebConfig
+
+
+class Exporter:
+    """The running exporter: a monitor and two scheduled jobs for each target.
+
+    Args:
+        config_file: read again by `reload`; None for the defaults.
+        config: what that file says now.
+    """
+
+    def __init__(self, config_file: Path | None, config: Config) -> None:
+        self._config_file = config_file
+        self._scheduler = AsyncIOScheduler(
+            timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        )
+        self._scheduler.add_listener(self._count_missed, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
+        self._monitors: dict[str, Monitor] = {}
+        self._missed = 0
+        self._reloaded = True
+        self._reload_time = time.time()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._apply(config)
+
+    def start(self) -> None:
+        """Begin to scrape, at once."""
+        self._scheduler.start()
+
+    async def stop(self) -> None:
+        """Stop scraping; scrapes under way are given up."""
+        self._scheduler.shutdown(wait=False)
+        await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), *self._closing)
+
+    def view(self) -> tuple[SelfStatus, Sequence[TargetSnapshot]]:
+        """What /metrics shows now."""
+        status = SelfStatus(__version__, self._reloaded, self._reload_time, self._missed)
+        return status, [monitor.snapshot for monitor in self._monitors.values()]
+
+    def reload(self) -> None:
+        """Read the configuration again. Targets that did not change keep what is known of them.
+
+        Raises:
+            ConfigError: it is invalid; the one before stays in force.
+        """
+        try:
+            config = load_or_default(self._config_file)
+        except ConfigError as error:
+            self._reloaded = False
+            for problem in error.problems:
+                logger().error("configuration not reloaded", key=problem.path, error=problem.message)
+            raise
+        self._apply(config)
+        self._reloaded = True
+        self._reload_time = time.time()
+        logger().info("configuration reloaded", targets=len(config.targets))
+
+    def _apply(self, config: Config) -> None:
+        for problem in config.notes:
+            logger().warning("configuration", key=problem.path, note=problem.message)
+        kept = {name: monitor for name, monitor in self._monitors.items() if monitor.target in config.targets}
+        for name, monitor in self._monitors.items():
+            if name not in kept:
+                self._unschedule(monitor)
+        self._monitors = {target.name: kept.get(target.name) or self._schedule(target) for target in config.targets}
+
+    def _schedule(self, target: Target) -> Monitor:
+        monitor = Monitor(target, time.monotonic, time.time)
+        now = datetime.now(UTC)
+        for kind, run, seconds in (
+            ("scrape", monitor.scrape, target.interval),
+            ("facts", monitor.refresh_facts, FACTS_INTERVAL),
+        ):
+            self._scheduler.add_job(
+                run, IntervalTrigger(seconds=seconds, timezone=UTC), id=f"{kind} {target.name}", next_run_time=now
+            )
+        return monitor
+
+    def _unschedule(self, monitor: Monitor) -> None:
+        for kind in ("scrape", "facts"):
+            self._scheduler.remove_job(f"{kind} {monitor.target.name}")
+        task = asyncio.get_running_loop().create_task(monitor.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _count_missed(self, event: Any) -> None:
+        if event.job_id.startswith("scrape "):
+            self._missed += 1
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `serve`: uvicorn would end with 143 on SIGTERM and has no reload."""
+        yield
+
+
+async def serve(settings: Settings, config: Config, bound: socket.socket) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Args:
+        settings: the flags.
+        config: what the configuration file says.
+        bound: the listening socket, see `bind`.
+    """
+    exporter = Exporter(settings.config_file, config)
+    ready = asyncio.Event()
+    view = View(metrics=exporter.view, reload=exporter.reload, ready=ready.is_set)
+    server = _Server(
+        uvicorn.Config(
+            protect(create_app(view, enable_lifecycle=settings.enable_lifecycle), settings.web),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=STOP_SECONDS,
+            **server_tls(settings.web),
+        )
+    )
+
+    def stop() -> None:
+        ready.clear()
+        server.should_exit = True
+
+    def reload() -> None:
+        with contextlib.suppress(ConfigError):  # logged and counted by the exporter
+            exporter.reload()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    exporter.start()
+    ready.set()
+    logger().info(
+        "listening",
+        version=__version__,
+        address=f"{'https' if settings.web.tls else 'http'}://{settings.host}:{settings.port}",
+        config=str(settings.config_file or "none, built-in defaults"),
+        targets=len(config.targets),
+    )
+    try:
+        await server.serve(sockets=[bound])
+    finally:
+        await exporter.stop()
+    logger().info("stopped")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket.
+
+    Args:
+        host: name or address; empty for all addresses.
+        port: 0 for any free one.
+
+    Raises:
+        BindError: the address cannot be taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if not host and socket.has_dualstack_ipv6():
+        return _bind("::", port, socket.AF_INET6, dualstack=True)
+    return _bind(host, port, family, dualstack=False)
+
+
+def _bind(host: str, port: int, family: socket.AddressFamily, *, dualstack: bool) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dualstack)
+    except OSError as error:
+        raise BindError(f"cannot listen on {host or '*'}:{port}: {error.strerror}") from error

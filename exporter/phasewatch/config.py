@@ -1,0 +1,329 @@
+"""The configuration: a YAML file in, one validated and immutable `Config` out.
+
+Nothing downstream sees a raw dictionary or the schema below: `load` and `parse` give frozen dataclasses in base units
+(seconds), with the global defaults already filled into each target, or raise one `ConfigError` with every mistake.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from phasewatch import units
+from phasewatch.errors import ConfigError, Problem
+from phasewatch.yamlfile import parse_mapping, problem, read_mapping
+
+DEFAULT_INTERVAL: Final = 5.0
+DEFAULT_WINDOW: Final = 60.0
+DEFAULT_TIMEOUT: Final = 4.0
+DEFAULT_BODY_SIZE_LIMIT: Final = 16e6
+SHORTEST_INTERVAL: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Authorization:
+    """How a target wants to be asked: the scheme, and the file that holds the secret (read anew for each request)."""
+
+    type: str
+    credentials_file: Path
+
+
+@dataclass(frozen=True)
+class TlsConfig:
+    """Trust and client certificate for an https target."""
+
+    ca_file: Path | None
+    cert_file: Path | None
+    key_file: Path | None
+    insecure_skip_verify: bool
+
+
+@dataclass(frozen=True)
+class Target:
+    """One server to watch; durations in seconds, sizes in bytes.
+
+    `optional` targets stay out of /metrics until they have answered once. `api_servers` is the number of API server
+    processes behind the address, where the operator told it.
+    """
+
+    name: str
+    backend: str
+    url: str
+    interval: float = DEFAULT_INTERVAL
+    window: float = DEFAULT_WINDOW
+    timeout: float = DEFAULT_TIMEOUT
+    body_size_limit: int = int(DEFAULT_BODY_SIZE_LIMIT)
+    optional: bool = False
+    authorization: Authorization | None = None
+    tls: TlsConfig | None = None
+    api_servers: int | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that the operator decided.
+
+    `notes` are no mistakes, but worth a line: keys that this version does not use, files that cannot be read just now.
+    """
+
+    targets: tuple[Target, ...]
+    notes: tuple[Problem, ...] = ()
+
+
+DEFAULT_CONFIG: Final = Config(
+    targets=(Target(name="vllm", backend="vllm", url="http://127.0.0.1:8000", optional=True),)
+)
+
+
+def _interval(value: float) -> float:
+    if value < SHORTEST_INTERVAL:
+        raise ValueError(f"expected at least {units.human_duration(SHORTEST_INTERVAL)}")
+    return value
+
+
+def _positive(value: float) -> float:
+    if value <= 0:
+        raise ValueError("expected a duration above 0")
+    return value
+
+
+def _url(value: str) -> str:
+    """The server's base address without a trailing slash. Messages never repeat the value: it may hold a password."""
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError("expected an address such as http://127.0.0.1:8000") from error
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("user and password are not taken from the url; use authorization with a credentials_file")
+    if parts.scheme not in {"http", "https"} or not host or any(character.isspace() for character in value):
+        raise ValueError("expected an address such as http://127.0.0.1:8000")
+    if parts.query or parts.fragment:
+        raise ValueError("expected the server's base address, without a query or fragment")
+    if parts.path.rstrip("/").endswith("/metrics"):
+        raise ValueError("expected the server's base address; /metrics is added by itself")
+    return value.rstrip("/")
+
+
+def _name(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise ValueError("expected a printable name that is not empty")
+    return value
+
+
+Interval = Annotated[float, BeforeValidator(units.duration), AfterValidator(_interval)]
+Duration = Annotated[float, BeforeValidator(units.duration), AfterValidator(_positive)]
+Size = Annotated[float, BeforeValidator(units.size)]
+Bandwidth = Annotated[float, BeforeValidator(units.bandwidth)]
+Compute = Annotated[float, BeforeValidator(units.compute)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Switch = Annotated[bool, Field(strict=True)]
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class _AuthorizationSchema(_Schema):
+    type: Literal["Bearer", "Basic"] = "Bearer"
+    credentials_file: Path
+
+
+class _TlsSchema(_Schema):
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    insecure_skip_verify: Switch = False
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> "_TlsSchema":
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file belong together; give both or none")
+        return self
+
+
+class _DeviceSchema(_Schema):
+    name: str | None = None
+    count: Count = 1
+    memory: Size | None = None
+    layout: Literal["tensor", "pipeline", "replica"] = "tensor"
+    memory_bandwidth: Bandwidth | None = None
+    flops: Compute | None = None
+
+
+class _ModelSchema(_Schema):
+    weights: Size | None = None
+    path: Path | None = None
+
+
+class _ProbeSchema(_Schema):
+    enabled: Switch = True
+    interval: Interval | None = None
+
+
+class _ServerSchema(_Schema):
+    max_num_seqs: Count | None = None
+    max_num_batched_tokens: Count | None = None
+    api_servers: Count | None = None
+
+
+class _TargetSchema(_Schema):
+    name: Annotated[str, AfterValidator(_name)]
+    backend: Literal["vllm"]
+    url: Annotated[str, AfterValidator(_url)]
+    interval: Interval | None = None
+    window: Duration | None = None
+    timeout: Duration | None = None
+    body_size_limit: Size | None = None
+    optional: Switch = False
+    authorization: _AuthorizationSchema | None = None
+    tls_config: _TlsSchema | None = None
+    device: _DeviceSchema | None = None
+    model: _ModelSchema | None = None
+    probe: _ProbeSchema | None = None
+    server: _ServerSchema | None = None
+
+
+class _FileSchema(_Schema):
+    interval: Interval = DEFAULT_INTERVAL
+    window: Duration = DEFAULT_WINDOW
+    timeout: Duration = DEFAULT_TIMEOUT
+    body_size_limit: Size = DEFAULT_BODY_SIZE_LIMIT
+    targets: Annotated[list[_TargetSchema], Field(min_length=1)]
+
+
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {
+    "targets": _TargetSchema,
+    "authorization": _AuthorizationSchema,
+    "tls_config": _TlsSchema,
+    "device": _DeviceSchema,
+    "model": _ModelSchema,
+    "probe": _ProbeSchema,
+    "server": _ServerSchema,
+}
+
+_UNUSED_KEYS: Final = {
+    "device": "accepted, but this version computes no ceilings yet",
+    "model": "accepted, but this version computes no ceilings yet",
+    "probe": "accepted, but a vllm target is never probed: its own metrics tell more",
+}
+_UNUSED_SERVER_KEYS: Final = {
+    "max_num_seqs": "accepted, but this version names no saturation state yet",
+    "max_num_batched_tokens": "accepted, but this version names no saturation state yet",
+}
+
+
+def load(path: Path) -> Config:
+    """Read and validate a configuration file.
+
+    Raises:
+        ConfigError: with every mistake found.
+    """
+    return _validated(*read_mapping(path))
+
+
+def load_or_default(path: Path | None) -> Config:
+    """The configuration of a file, or the built-in one for no file.
+
+    Raises:
+        ConfigError: with every mistake found.
+    """
+    return DEFAULT_CONFIG if path is None else load(path)
+
+
+def parse(text: str, source: str = "configuration") -> Config:
+    """Validate the text of a configuration.
+
+    Args:
+        text: YAML.
+        source: the name used in messages about the file as a whole.
+
+    Raises:
+        ConfigError: with every mistake found.
+    """
+    return _validated(*parse_mapping(text, source))
+
+
+def _validated(raw: dict[Any, Any], problems: list[Problem]) -> Config:
+    problems += _repeated_names(raw.get("targets"))
+    try:
+        file = _FileSchema.model_validate(raw)
+    except ValidationError as error:
+        secret = frozenset({"authorization"})
+        problems += [problem(details, _FileSchema, _SECTIONS, secret) for details in error.errors(include_url=False)]
+        raise ConfigError(problems) from error
+    problems += _contradictions(file)
+    if problems:
+        raise ConfigError(problems)
+    return Config(
+        targets=tuple(_resolve(target, file) for target in file.targets),
+        notes=tuple(_notes(file)),
+    )
+
+
+def _resolve(target: _TargetSchema, file: _FileSchema) -> Target:
+    authorization, tls = target.authorization, target.tls_config
+    return Target(
+        name=target.name,
+        backend=target.backend,
+        url=target.url,
+        interval=file.interval if target.interval is None else target.interval,
+        window=file.window if target.window is None else target.window,
+        timeout=file.timeout if target.timeout is None else target.timeout,
+        body_size_limit=int(file.body_size_limit if target.body_size_limit is None else target.body_size_limit),
+        optional=target.optional,
+        authorization=Authorization(authorization.type, authorization.credentials_file) if authorization else None,
+        tls=TlsConfig(tls.ca_file, tls.cert_file, tls.key_file, tls.insecure_skip_verify) if tls else None,
+        api_servers=target.server.api_servers if target.server else None,
+    )
+
+
+def _repeated_names(targets: object) -> Iterator[Problem]:
+    """Looks at the raw list, so that a repeated name is reported together with mistakes elsewhere."""
+    first_use: dict[str, int] = {}
+    for index, target in enumerate(targets if isinstance(targets, list) else ()):
+        name = target.get("name") if isinstance(target, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in first_use:
+            yield Problem(f"targets[{index}].name", f"{name!r} is taken by targets[{first_use[name]}]")
+        first_use.setdefault(name, index)
+
+
+def _contradictions(file: _FileSchema) -> Iterator[Problem]:
+    for index, target in enumerate(file.targets):
+        path = f"targets[{index}]"
+        resolved = _resolve(target, file)
+        if resolved.window < resolved.interval:
+            yield Problem(
+                f"{path}.window",
+                f"expected at least the interval of {units.human_duration(resolved.interval)}, "
+                f"found {units.human_duration(resolved.window)}: one window must hold two scrapes",
+            )
+        if target.tls_config and not target.url.startswith("https:"):
+            yield Problem(f"{path}.tls_config", "expected an https url with it")
+
+
+def _notes(file: _FileSchema) -> Iterator[Problem]:
+    for index, target in enumerate(file.targets):
+        for key, note in _UNUSED_KEYS.items():
+            if getattr(target, key) is not None:
+                yield Problem(f"targets[{index}].{key}", note)
+        for key, note in _UNUSED_SERVER_KEYS.items():
+            if target.server and getattr(target.server, key) is not None:
+                yield Problem(f"targets[{index}].server.{key}", note)
+        for section in ("authorization", "tls_config"):
+            for key, value in getattr(target, section) or ():
+                if isinstance(value, Path):
+                    yield from _unreadable(f"targets[{index}].{section}.{key}", value)
+
+
+def _unreadable(path: str, file: Path) -> Iterator[Problem]:
+    """A secret may be mounted later, so this is a note; it gives the system's word and never the value."""
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        yield Problem(path, f"cannot be read now: {error.strerror}")

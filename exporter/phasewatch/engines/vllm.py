@@ -1,0 +1,123 @@
+"""vLLM: its /metrics page, and what it says of itself at /version and /v1/models."""
+
+import json
+from typing import Any, Final
+
+import httpx
+
+from phasewatch.config import Target
+from phasewatch.errors import Reason, ScrapeError
+from phasewatch.fetch import Answer, authorization_header, get, new_client
+from phasewatch.samples import Page, PageReader
+from phasewatch.target import ModelFacts, ServerFacts
+
+_ACCEPT: Final = "text/plain;version=0.0.4"
+"""Asked for OpenMetrics without UTF-8 names, vLLM's prometheus_client (0.22 and newer) turns the colons of samples into
+underscores but not those of families."""
+
+_HTTP_OK: Final = 200
+
+
+class VllmEngine:
+    """Asks one vLLM server.
+
+    Args:
+        target: the server.
+        transport: stands in for the network in tests.
+    """
+
+    def __init__(self, target: Target, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._target = target
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+        self._reader = PageReader()
+
+    async def fetch(self) -> Answer:
+        """Get the page of metrics.
+
+        Raises:
+            ScrapeError: it could not be had.
+        """
+        return await self._get("/metrics", _ACCEPT)
+
+    def interpret(self, answer: Answer) -> Page:
+        """Turn an answer into a typed page.
+
+        Raises:
+            ScrapeError: it is no page of vLLM's metrics.
+        """
+        return interpret(self._reader, answer)
+
+    async def facts(self) -> ServerFacts:
+        """Ask for the version and the models. An endpoint that does not answer leaves its part empty."""
+        return facts(await self._json("/version"), await self._json("/v1/models"))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _get(self, path: str, accept: str) -> Answer:
+        if self._client is None:
+            self._client = new_client(self._target.url, self._target.tls, self._transport)
+        headers = {"Accept": accept, **authorization_header(self._target.authorization)}
+        timeout, limit = self._target.timeout, self._target.body_size_limit
+        return await get(self._client, path, headers=headers, deadline=timeout, limit=limit)
+
+    async def _json(self, path: str) -> Any:
+        try:
+            answer = await self._get(path, "application/json")
+        except ScrapeError:
+            return None
+        return parse_json(answer.body) if answer.status == _HTTP_OK else None
+
+
+def interpret(reader: PageReader, answer: Answer) -> Page:
+    """Turn an answer of any status into a typed page, live or from a recording.
+
+    Raises:
+        ScrapeError: it is no page of vLLM's metrics.
+    """
+    if answer.status in {401, 403}:
+        raise ScrapeError(Reason.AUTH, f"the server answered {answer.status}: set authorization, or renew its secret")
+    if 300 <= answer.status < 400:  # noqa: PLR2004  # the redirects
+        raise ScrapeError(
+            Reason.HTTP_STATUS, f"the server answered {answer.status}: redirects are not followed, set url to its goal"
+        )
+    if answer.status != _HTTP_OK:
+        raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {answer.status} instead of 200")
+    try:
+        text = answer.body.decode()
+    except UnicodeDecodeError as error:
+        raise ScrapeError(Reason.PARSE, f"the page is not UTF-8 at byte {error.start}") from error
+    return reader.read(text, openmetrics=answer.content_type.startswith("application/openmetrics-text"))
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a JSON text, None if it is none."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def facts(version: Any, models: Any) -> ServerFacts:
+    """Facts from the answers of /version and /v1/models, whatever they are. LoRA adapters are no models."""
+    told = version.get("version") if isinstance(version, dict) else None
+    listed = models.get("data") if isinstance(models, dict) else None
+    return ServerFacts(
+        version=told if isinstance(told, str) else None,
+        models={
+            entry["id"]: _model(entry)
+            for entry in (listed if isinstance(listed, list) else ())
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str) and not entry.get("parent")
+        },
+    )
+
+
+def _model(entry: dict[str, Any]) -> ModelFacts:
+    root, length = entry.get("root"), entry.get("max_model_len")
+    return ModelFacts(
+        root=root if isinstance(root, str) else None,
+        max_model_len=length if isinstance(length, int) else None,
+    )

@@ -1,0 +1,74 @@
+"""The errors of the program, and the closed set of reasons why a scrape fails.
+
+PhaseWatchError
+├── ConfigError      the configuration is invalid; carries every problem found
+├── ScrapeError      a scrape failed; carries one `Reason`
+├── RecordingError   a recording cannot be read or written
+└── BindError        the listen address cannot be taken
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a scrape failed: the `reason` label of `llm_target_scrape_errors_total`, and the same word in logs."""
+
+    CONNECT = "connect"
+    TIMEOUT = "timeout"
+    TLS = "tls"
+    HTTP_STATUS = "http_status"
+    AUTH = "auth"
+    TOO_LARGE = "too_large"
+    PARSE = "parse"
+    NO_METRICS = "no_metrics"
+    INTERNAL = "internal"
+
+
+class PhaseWatchError(Exception):
+    """Base of every error that the program raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a configuration: `path` names the key, `message` says what is expected there."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class ConfigError(PhaseWatchError):
+    """The configuration is invalid.
+
+    Args:
+        problems: every mistake found, in the order of the file.
+    """
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class ScrapeError(PhaseWatchError):
+    """A scrape failed.
+
+    Args:
+        reason: the class of the failure.
+        message: what is wrong and what to do; never holds a credential or a part of the server's answer.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class RecordingError(PhaseWatchError):
+    """A recording cannot be read or written."""
+
+
+class BindError(PhaseWatchError):
+    """The listen address cannot be taken."""

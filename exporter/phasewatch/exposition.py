@@ -1,0 +1,327 @@
+"""The one table of our metrics, and the families that /metrics shows, built anew from immutable snapshots each time.
+
+`TABLE` is what docs/metrics.md is tested against. A number that is not known now has no sample: neither 0, nor NaN, nor
+the value of before.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from phasewatch.metric import (
+    ENGINE_LABELS,
+    NO_LABELS,
+    TARGET_LABELS,
+    EngineMetric,
+    Metric,
+    Sample,
+    SelfMetric,
+    SelfStatus,
+    TargetMetric,
+    latency,
+    of_engine,
+    of_self,
+    of_target,
+)
+from phasewatch.target import EngineReading, TargetSnapshot
+
+
+def _inter_token_bounds(engine: EngineReading) -> Iterator[Sample]:
+    for order, found in engine.latencies.inter_token.quantiles:
+        yield {"quantile": str(order), "bound": "lower"}, found.lower
+        if found.upper is not None:
+            yield {"quantile": str(order), "bound": "upper"}, found.upper
+
+
+def _target_info(target: TargetSnapshot) -> Iterator[Sample]:
+    if target.facts.version is not None:
+        yield {"version": target.facts.version}, 1.0
+
+
+def _model_info(target: TargetSnapshot) -> Iterator[Sample]:
+    for name in sorted({engine.key.model_name for engine in target.engines} & target.facts.models.keys()):
+        model = target.facts.models[name]
+        length = "" if model.max_model_len is None else str(model.max_model_len)
+        yield {"model_name": name, "root": model.root or "", "max_model_len": length}, 1.0
+
+
+def _errors(target: TargetSnapshot) -> Iterator[Sample]:
+    for reason, count in target.errors.items():
+        yield {"reason": reason.value}, float(count)
+
+
+TARGET_METRICS: Final = (
+    of_target(
+        "llm_target_up",
+        "1 if the newest scrape of the server gave its metrics, 0 if it failed.",
+        lambda target: None if target.up is None else float(target.up),
+    ),
+    TargetMetric(
+        "llm_target_info",
+        "1, with the version that the server tells (vLLM /version).",
+        "gauge",
+        (*TARGET_LABELS, "version"),
+        _target_info,
+    ),
+    TargetMetric(
+        "llm_model_info",
+        "1, with what the server tells of a model it serves (vLLM /v1/models).",
+        "gauge",
+        (*TARGET_LABELS, "model_name", "root", "max_model_len"),
+        _model_info,
+    ),
+    of_target(
+        "llm_target_scrape_duration_seconds",
+        "Time the newest scrape of the server took, failed ones included.",
+        lambda target: target.scrape_seconds,
+    ),
+    of_target(
+        "llm_target_last_success_timestamp_seconds",
+        "Unix time of the newest scrape that gave metrics.",
+        lambda target: target.last_success,
+    ),
+    TargetMetric(
+        "llm_target_scrape_errors_total",
+        "Scrapes that failed, by reason.",
+        "counter",
+        (*TARGET_LABELS, "reason"),
+        _errors,
+    ),
+)
+
+PHASE_METRICS: Final = (
+    of_engine(
+        "llm_prefill_tokens_per_second",
+        "Speed of prefill as a request sees it: computed prompt tokens / prefill time, over the requests that finished "
+        "in the window (vLLM request_prefill_kv_computed_tokens, request_prefill_time_seconds).",
+        lambda engine: engine.phases.prefill_tokens_per_second,
+    ),
+    of_engine(
+        "llm_prefill_throughput_tokens_per_second",
+        "Prompt tokens that the server computed per second over the window, cached tokens excluded "
+        "(vLLM prompt_tokens_by_source local_compute).",
+        lambda engine: engine.phases.prefill_throughput_tokens_per_second,
+    ),
+    of_engine(
+        "llm_prefill_streams",
+        "Mean number of requests in prefill at once over the window, counted when they finish "
+        "(vLLM request_prefill_time_seconds / time).",
+        lambda engine: engine.phases.prefill_streams,
+    ),
+    of_engine(
+        "llm_decode_tokens_per_second",
+        "Mean speed of one stream over the window: tokens after the first / time spent between tokens "
+        "(vLLM generation_tokens, time_to_first_token_seconds, inter_token_latency_seconds).",
+        lambda engine: engine.phases.decode_tokens_per_second,
+    ),
+    of_engine(
+        "llm_decode_throughput_tokens_per_second",
+        "Tokens after the first of each stream, of all streams, per second over the window "
+        "(vLLM generation_tokens, time_to_first_token_seconds).",
+        lambda engine: engine.phases.decode_throughput_tokens_per_second,
+    ),
+    of_engine(
+        "llm_decode_streams",
+        "Mean number of streams decoding at once over the window (vLLM inter_token_latency_seconds / time).",
+        lambda engine: engine.phases.decode_streams,
+    ),
+    of_engine(
+        "llm_tokens_per_step",
+        "Mean tokens per stream and engine step over the window, 1 without speculative decoding "
+        "(vLLM generation_tokens, inter_token_latency_seconds).",
+        lambda engine: engine.phases.tokens_per_step,
+    ),
+    of_engine(
+        "llm_engine_steps_per_second",
+        "Engine steps that put out a token, per second over the window (vLLM iteration_tokens_total; behind several "
+        "API servers from inter_token_latency_seconds).",
+        lambda engine: engine.phases.engine_steps_per_second,
+    ),
+    of_engine(
+        "llm_step_tokens",
+        "Mean tokens per engine step over the window, computed prompt tokens and generated ones together.",
+        lambda engine: engine.phases.step_tokens,
+    ),
+    of_engine(
+        "llm_token_stall_seconds",
+        "While requests run, time since a scrape last saw new tokens from the engine (vLLM generation_tokens).",
+        lambda engine: engine.token_stall_seconds,
+    ),
+    of_engine(
+        "llm_prefix_cache_hit_ratio",
+        "Share of looked-up prompt tokens found in the prefix cache over the window, 0 to 1 "
+        "(vLLM prefix_cache_hits, prefix_cache_queries).",
+        lambda engine: engine.phases.prefix_cache_hit_ratio,
+    ),
+    of_engine(
+        "llm_context_tokens",
+        "Mean tokens held in the KV cache per running request now.",
+        lambda engine: engine.load.context_tokens,
+    ),
+)
+
+LATENCY_METRICS: Final = (
+    *latency(
+        "time_to_first_token",
+        "Time from the arrival of a request to its first token",
+        "vLLM time_to_first_token_seconds",
+        lambda engine: engine.latencies.time_to_first_token,
+    ),
+    *latency(
+        "inter_token_latency",
+        "Time between two outputs of a stream",
+        "vLLM inter_token_latency_seconds",
+        lambda engine: engine.latencies.inter_token,
+    ),
+    EngineMetric(
+        "llm_inter_token_latency_bound_seconds",
+        "Edges of the bucket that holds the quantile; no upper edge means at least the lower one, a lower edge of 0 "
+        "means at most the upper one.",
+        "summary",
+        (*ENGINE_LABELS, "quantile", "bound"),
+        _inter_token_bounds,
+    ),
+    *latency(
+        "queue_time",
+        "Time that requests finished in the window had waited for their first scheduling",
+        "vLLM request_queue_time_seconds",
+        lambda engine: engine.latencies.queue,
+    ),
+    *latency(
+        "prefill_time",
+        "Time that requests finished in the window had spent from first scheduling to first token",
+        "vLLM request_prefill_time_seconds",
+        lambda engine: engine.latencies.prefill,
+    ),
+)
+
+LOAD_METRICS: Final = (
+    of_engine(
+        "llm_requests_running",
+        "Requests admitted now, in prefill or decode (vLLM num_requests_running).",
+        lambda engine: engine.load.requests_running,
+    ),
+    of_engine(
+        "llm_requests_waiting",
+        "Requests waiting now, preempted and deferred ones included (vLLM num_requests_waiting).",
+        lambda engine: engine.load.requests_waiting,
+    ),
+    of_engine(
+        "llm_requests_waiting_peak",
+        "Most requests seen waiting by any scrape of the window.",
+        lambda engine: engine.load.requests_waiting_peak,
+    ),
+    of_engine(
+        "llm_requests_waiting_growth_per_second",
+        "Least-squares slope of the number of waiting requests over the window.",
+        lambda engine: engine.load.requests_waiting_growth_per_second,
+    ),
+    of_engine(
+        "llm_kv_cache_usage_ratio",
+        "Share of the KV cache in use now, 0 to 1; blocks kept only for reuse count as free "
+        "(vLLM kv_cache_usage_perc).",
+        lambda engine: engine.load.kv_cache_usage_ratio,
+    ),
+    of_engine(
+        "llm_kv_cache_usage_ratio_peak",
+        "Highest share of the KV cache in use seen by any scrape of the window.",
+        lambda engine: engine.load.kv_cache_usage_ratio_peak,
+    ),
+    of_engine(
+        "llm_kv_cache_capacity_tokens",
+        "Tokens that the KV cache holds (vLLM cache_config_info).",
+        lambda engine: engine.load.kv_cache_capacity_tokens,
+    ),
+    of_engine(
+        "llm_kv_cache_used_tokens",
+        "Tokens in the KV cache now: usage x capacity.",
+        lambda engine: engine.load.kv_cache_used_tokens,
+    ),
+    of_engine(
+        "llm_preemptions_per_second",
+        "Preemptions per second over the window; vLLM counts one when the request puts out a token again "
+        "(vLLM num_preemptions).",
+        lambda engine: engine.load.preemptions_per_second,
+    ),
+)
+
+ENGINE_METRICS: Final = (*PHASE_METRICS, *LATENCY_METRICS, *LOAD_METRICS)
+
+SELF_METRICS: Final = (
+    SelfMetric(
+        "phasewatch_build_info",
+        "1, with the version of the exporter.",
+        "gauge",
+        ("version",),
+        lambda status: [({"version": status.version}, 1.0)],
+    ),
+    of_self(
+        "phasewatch_config_last_reload_successful",
+        "gauge",
+        "1 if the newest attempt to load the configuration succeeded, 0 if the one before is still in force.",
+        lambda status: float(status.reload_successful),
+    ),
+    of_self(
+        "phasewatch_config_last_reload_success_timestamp_seconds",
+        "gauge",
+        "Unix time at which the configuration in force was loaded.",
+        lambda status: status.reload_success_time,
+    ),
+    of_self(
+        "phasewatch_scrapes_missed_total",
+        "counter",
+        "Scrapes that were not made because the one before was still under way.",
+        lambda status: float(status.scrapes_missed),
+    ),
+)
+
+TABLE: Final[tuple[Metric, ...]] = (*TARGET_METRICS, *ENGINE_METRICS, *SELF_METRICS)
+
+
+def target_families(snapshots: Sequence[TargetSnapshot]) -> Iterator[Family]:
+    """The families about targets and their engines. Optional targets that never answered are left out."""
+    visible = [target for target in snapshots if target.answered or not target.optional]
+    shown = [({"target": target.name, "backend": target.backend}, target) for target in visible]
+    for metric in TARGET_METRICS:
+        yield from _family(metric, ((labels, metric.read(target)) for labels, target in shown))
+    engines = [
+        ({**labels, "model_name": engine.key.model_name, "engine": engine.key.engine}, engine)
+        for labels, target in shown
+        for engine in target.engines
+    ]
+    for engine_metric in ENGINE_METRICS:
+        yield from _family(engine_metric, ((labels, engine_metric.read(engine)) for labels, engine in engines))
+
+
+def self_families(status: SelfStatus) -> Iterator[Family]:
+    """The families about the exporter itself, apart from process_* and python_*."""
+    for metric in SELF_METRICS:
+        yield from _family(metric, [(NO_LABELS, metric.read(status))])
+
+
+def _family(metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[Sample]]]) -> Iterator[Family]:
+    family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
+    for scope, samples in parts:
+        for labels, value in samples:
+            family.add_sample(metric.name, {**scope, **labels} if labels else dict(scope), value)
+    if family.samples:
+        yield family
+
+
+class SnapshotCollector(Collector):
+    """Gives prometheus_client the families of the moment.
+
+    Args:
+        view: returns the exporter's status and the newest snapshot of every target.
+    """
+
+    def __init__(self, view: Callable[[], tuple[SelfStatus, Sequence[TargetSnapshot]]]) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Family]:
+        """Build every family from one consistent view."""
+        status, snapshots = self._view()
+        yield from target_families(snapshots)
+        yield from self_families(status)

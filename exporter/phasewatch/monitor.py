@@ -1,0 +1,89 @@
+"""Watches one target: scrapes it when told, keeps its state, and says in one line when trouble begins and ends."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import httpx
+
+from phasewatch.config import Target
+from phasewatch.engines.vllm import VllmEngine
+from phasewatch.errors import Reason, ScrapeError
+from phasewatch.log import logger
+from phasewatch.target import ServerFacts, TargetSnapshot, TargetState, Timing, Trouble, fail, snapshot, succeed
+from phasewatch.units import human_duration
+
+
+class Monitor:
+    """One target and what is known of it.
+
+    Args:
+        target: the server.
+        clock: monotonic seconds.
+        wall_clock: Unix seconds.
+        transport: stands in for the network in tests.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.target = target
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._engine = VllmEngine(target, transport)
+        self._state = TargetState()
+        self.snapshot: TargetSnapshot = snapshot(self._state, target)
+
+    async def scrape(self) -> None:
+        """Scrape once. Never raises: whatever goes wrong becomes a failed scrape of this target alone."""
+        before = self._state.trouble
+        sent = self._clock()
+        done = None
+        try:
+            answer = await self._engine.fetch()
+            done = self._clock()
+            # A large page takes long to read; /metrics and the other targets go on meanwhile.
+            page = await asyncio.to_thread(self._engine.interpret, answer)
+            self._show(succeed(self._state, page, Timing(sent, done, self._wall_clock()), self.target))
+        except ScrapeError as error:
+            self._fail(error, sent, done)
+        except Exception as error:  # noqa: BLE001  # a mistake of ours must not end the watch
+            logger().error("scrape broke", target=self.target.name, exc_info=True)
+            self._fail(ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}"), sent, done)
+        self._tell(before, self._state.trouble)
+
+    async def refresh_facts(self) -> None:
+        """Ask the server for its version and models if they are not known, as after a start or a restart."""
+        facts = self._state.facts
+        if facts.version is not None and facts.models:
+            return
+        asked = await self._engine.facts()
+        if asked != ServerFacts():
+            self._show(replace(self._state, facts=asked))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._engine.close()
+
+    def _fail(self, error: ScrapeError, sent: float, done: float | None) -> None:
+        timing = Timing(sent, self._clock() if done is None else done, None)
+        self._show(fail(self._state, error, timing))
+
+    def _show(self, state: TargetState) -> None:
+        self._state = state
+        self.snapshot = snapshot(state, self.target)
+
+    def _tell(self, before: Trouble | None, after: Trouble | None) -> None:
+        target, url = self.target.name, self.target.url
+        if before is None and after is not None:
+            if self.target.optional and not self._state.answered:
+                logger().info("optional target not there yet", target=target, url=url, reason=after.reason.value)
+            else:
+                logger().warning("target down", target=target, url=url, reason=after.reason.value, error=after.message)
+        elif before is not None and after is None:
+            lasted = human_duration(self._clock() - before.since)
+            logger().info("target up again", target=target, url=url, failed_scrapes=before.failures, down_for=lasted)

@@ -1,0 +1,102 @@
+"""`phasewatch record`: keeps a real server's pages, to study later or attach to a report."""
+
+import asyncio
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from phasewatch import __version__
+from phasewatch.config import Target
+from phasewatch.engines.vllm import VllmEngine
+from phasewatch.errors import ScrapeError
+from phasewatch.recording import Writer
+from phasewatch.target import ServerFacts
+from phasewatch.units import human_duration
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a recording went: scrapes made, scrapes failed, and the newest failure."""
+
+    scrapes: int
+    failed: int
+    last_error: ScrapeError | None
+
+
+async def record(target: Target, *, duration: float, interval: float, output: Path) -> Outcome:
+    """Scrape a server at a fixed pace and write what it says; SIGINT or SIGTERM ends it early and keeps the file.
+
+    Args:
+        target: the server.
+        duration: seconds to record for.
+        interval: seconds between scrapes.
+        output: file to write, replaced if it exists.
+
+    Raises:
+        RecordingError: the file cannot be written.
+    """
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    engine = VllmEngine(target)
+    planned = max(1, round(duration / interval))
+    outcome = Outcome(0, 0, None)
+    try:
+        facts = await engine.facts()
+        wall_start, start = time.time(), time.monotonic()
+        with Writer(output, _header(target, facts, interval, wall_start)) as writer:
+            for index in range(planned):
+                await _wait(stopped, start + index * interval - time.monotonic())
+                if stopped.is_set():
+                    break
+                outcome = await _scrape(engine, writer, start, outcome)
+                _progress(outcome, planned, interval)
+    finally:
+        await engine.close()
+    return outcome
+
+
+def _header(target: Target, facts: ServerFacts, interval: float, wall_start: float) -> dict[str, object]:
+    models = [
+        {"id": name, "root": model.root, "max_model_len": model.max_model_len} for name, model in facts.models.items()
+    ]
+    return {
+        "engine": target.backend,
+        "version": facts.version,
+        "models": {"data": models},
+        "interval": interval,
+        "wall_start": round(wall_start, 3),
+        "recorded_by": f"phasewatch {__version__}",
+    }
+
+
+async def _wait(stopped: asyncio.Event, seconds: float) -> None:
+    if seconds > 0:
+        try:
+            await asyncio.wait_for(stopped.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+async def _scrape(engine: VllmEngine, writer: Writer, start: float, before: Outcome) -> Outcome:
+    sent = time.monotonic()
+    try:
+        answer = await engine.fetch()
+    except ScrapeError as error:
+        writer.error(round(sent - start, 4), round(time.monotonic() - sent, 4), error)
+        return Outcome(before.scrapes + 1, before.failed + 1, error)
+    writer.answer(round(sent - start, 4), round(time.monotonic() - sent, 4), answer)
+    return Outcome(before.scrapes + 1, before.failed, before.last_error)
+
+
+def _progress(outcome: Outcome, planned: int, interval: float) -> None:
+    """A line that is rewritten on a terminal; elsewhere one about every ten seconds."""
+    terminal = sys.stderr.isatty()
+    last = outcome.scrapes == planned
+    if terminal or last or outcome.scrapes % max(1, round(10 / interval)) == 0:
+        left = human_duration((planned - outcome.scrapes) * interval)
+        line = f"recorded {outcome.scrapes} of {planned} scrapes, {outcome.failed} failed, {left} left"
+        sys.stderr.write(f"\r{line}\033[K{chr(10) if last else ''}" if terminal else f"{line}\n")
+        sys.stderr.flush()

@@ -1,0 +1,177 @@
+"""The recording format: JSON lines, plain, gzip or xz; a header, then one line per scrape.
+
+    {"kind": "header", "engine": "vllm", "version": "0.32.0", ...}
+    {"kind": "scrape", "t": 12.0, "took": 0.02, "status": 200, "body": "..."}
+    {"kind": "scrape", "t": 13.0, "error": "connect"}
+
+`t` is when the scrape was sent, in seconds since the start on a monotonic clock; `took` how long it lasted.
+"""
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TextIO
+
+from phasewatch.engines.vllm import facts
+from phasewatch.errors import Reason, RecordingError, ScrapeError
+from phasewatch.fetch import Answer
+from phasewatch.target import ServerFacts
+
+_ERROR_NAMES: Final[Mapping[str, Reason]] = {
+    **{reason.value: reason for reason in Reason},
+    # What other recorders call their errors; anything else broke the connection.
+    "TimeoutError": Reason.TIMEOUT,
+    "ServerTimeoutError": Reason.TIMEOUT,
+    "ConnectTimeout": Reason.TIMEOUT,
+    "ReadTimeout": Reason.TIMEOUT,
+    "ClientConnectorSSLError": Reason.TLS,
+    "ClientConnectorCertificateError": Reason.TLS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a recording says of itself. `wall_start` is the Unix time of t = 0, None if it was not noted."""
+
+    engine: str
+    wall_start: float | None
+    facts: ServerFacts
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedScrape:
+    """One scrape: either an answer or an error."""
+
+    time: float
+    took: float
+    answer: Answer | None
+    error: ScrapeError | None
+
+
+class Reader:
+    """A recording, read line by line.
+
+    Args:
+        path: ends in .jsonl, .jsonl.gz or .jsonl.xz.
+
+    Raises:
+        RecordingError: it cannot be read or is no recording.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = self._read()
+        number, first = next(self._lines, (1, {}))
+        if first.get("kind") != "header":
+            raise RecordingError(f'{path}:{number}: no recording: expected a first line with "kind": "header"')
+        wall_start = first.get("wall_start")
+        self.header = Header(
+            engine=str(first.get("engine", "vllm")),
+            wall_start=float(wall_start) if isinstance(wall_start, int | float) else None,
+            facts=facts(first, first.get("models")),
+        )
+
+    def scrapes(self) -> Iterator[RecordedScrape]:
+        """Every scrape, in order.
+
+        Raises:
+            RecordingError: a line is no scrape, or time does not go forward.
+        """
+        before = -1.0
+        for number, line in self._lines:
+            if line.get("kind") != "scrape":
+                continue
+            scrape = self._scrape(number, line)
+            if scrape.time <= before:
+                raise RecordingError(f"{self._path}:{number}: t must be above that of the scrape before")
+            before = scrape.time
+            yield scrape
+
+    def _read(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        number = 0
+        try:
+            with _open(self._path, "rt") as file:
+                for number, text in enumerate(file, start=1):
+                    line = json.loads(text)
+                    if not isinstance(line, dict):
+                        raise RecordingError(f"{self._path}:{number}: expected an object")
+                    yield number, line
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            told = getattr(error, "strerror", None) or error
+            raise RecordingError(f"{self._path}: cannot be read after line {number}: {told}") from error
+        except ValueError as error:
+            raise RecordingError(f"{self._path}:{number + 1}: no valid JSON: {error}") from error
+
+    def _scrape(self, number: int, line: Mapping[str, Any]) -> RecordedScrape:
+        time, took = line.get("t"), line.get("took", 0.0)
+        if not isinstance(time, int | float) or not isinstance(took, int | float) or took < 0:
+            raise RecordingError(f"{self._path}:{number}: expected numbers for t and took")
+        if "error" in line:
+            return RecordedScrape(float(time), float(took), None, _error(str(line["error"])))
+        status, body = line.get("status"), line.get("body", "")
+        if not isinstance(status, int) or not isinstance(body, str):
+            raise RecordingError(f"{self._path}:{number}: expected an error, or a status and a body")
+        answer = Answer(status, str(line.get("content_type", "")), body.encode("utf-8", "surrogateescape"))
+        return RecordedScrape(float(time), float(took), answer, None)
+
+
+def _error(name: str) -> ScrapeError:
+    reason = _ERROR_NAMES.get(name, Reason.CONNECT)
+    return ScrapeError(reason, f"recorded as {name}")
+
+
+class Writer:
+    """Writes a recording; a context manager that leaves a readable file however it is left.
+
+    Args:
+        path: ends in .jsonl, .jsonl.gz or .jsonl.xz.
+        header: facts for the first line.
+
+    Raises:
+        RecordingError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        try:
+            self._file = _open(path, "wt")
+        except OSError as error:
+            raise RecordingError(f"{path}: cannot be written: {error.strerror}") from error
+        self._write({"kind": "header", **header})
+
+    def answer(self, time: float, took: float, answer: Answer) -> None:
+        """Keep an answer."""
+        body = answer.body.decode("utf-8", "surrogateescape")
+        line = {"t": time, "took": took, "status": answer.status, "content_type": answer.content_type, "body": body}
+        self._write({"kind": "scrape", **line})
+
+    def error(self, time: float, took: float, error: ScrapeError) -> None:
+        """Keep a failure."""
+        self._write({"kind": "scrape", "t": time, "took": took, "error": error.reason.value})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line) + "\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _open(path: Path, mode: str) -> TextIO:
+    file: Any
+    match path.suffix:
+        case ".xz":
+            file = lzma.open(path, mode, encoding="utf-8")  # noqa: SIM115  # closed by whoever opened it here
+        case ".gz":
+            file = gzip.open(path, mode, encoding="utf-8")  # noqa: SIM115  # same
+        case _:
+            file = path.open(mode, encoding="utf-8")
+    opened: TextIO = file
+    return opened

@@ -1,0 +1,173 @@
+"""One target's state, and how each scrape changes it: the pure middle that `serve` and `replay` share.
+
+A scrape is either a page or a failure. Folding one into a `TargetState` gives the next state; `snapshot` turns a state
+into what /metrics shows. Nothing here reads a clock or a network.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from phasewatch.config import Target
+from phasewatch.errors import Reason, ScrapeError
+from phasewatch.latency import Latencies, latencies
+from phasewatch.load import Load, Progress, advance, load, token_stall_seconds
+from phasewatch.phases import Phases, has_one_api_server, phases
+from phasewatch.samples import EngineKey, Page
+from phasewatch.window import Window, history, increase, push
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a server says of a model: `root` is the path or hub name it was loaded from."""
+
+    root: str | None = None
+    max_model_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says of itself, apart from its metrics. Empty until it was asked."""
+
+    version: str | None = None
+    models: Mapping[str, ModelFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When a scrape took place: `sent` and `done` monotonic, `wall` the Unix time at `done`, None if unknown."""
+
+    sent: float
+    done: float
+    wall: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A target's present run of failures: when it began, how many scrapes it cost, and the newest error."""
+
+    since: float
+    failures: int
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """Everything known of a target. `trouble` is None while it is up; `answered` tells whether it ever was."""
+
+    answered: bool = False
+    trouble: Trouble | None = None
+    errors: Mapping[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
+    scrape_seconds: float | None = None
+    last_success: float | None = None
+    facts: ServerFacts = field(default_factory=ServerFacts)
+    window: Window = field(default_factory=Window)
+    progress: Mapping[EngineKey, Progress | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """All that is known of one engine now."""
+
+    key: EngineKey
+    phases: Phases
+    latencies: Latencies
+    load: Load
+    token_stall_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSnapshot:
+    """What /metrics and the landing page show of a target. `up` is None before the first scrape has ended."""
+
+    name: str
+    backend: str
+    url: str
+    optional: bool
+    answered: bool
+    up: bool | None
+    trouble: Trouble | None
+    errors: Mapping[Reason, int]
+    scrape_seconds: float | None
+    last_success: float | None
+    facts: ServerFacts
+    engines: tuple[EngineReading, ...]
+
+
+def succeed(state: TargetState, page: Page, timing: Timing, target: Target) -> TargetState:
+    """The state after a scrape that gave a page. After a restart of the server nothing older is kept."""
+    window = push(state.window, page, timing.done, target.window)
+    begun = len(window.snapshots) == 1
+    known = {} if begun else state.progress
+    return replace(
+        state,
+        answered=True,
+        trouble=None,
+        scrape_seconds=timing.done - timing.sent,
+        last_success=timing.wall,
+        facts=ServerFacts() if begun and state.window.snapshots else state.facts,
+        window=window,
+        progress={key: advance(known.get(key), sample, timing.done) for key, sample in page.engines.items()},
+    )
+
+
+def fail(state: TargetState, error: ScrapeError, timing: Timing) -> TargetState:
+    """The state after a scrape that failed.
+
+    Counters outlive a scrape that came too late, so the window is kept; it covers the gap. A refused connection means
+    that the server's process is gone: whatever comes after it starts anew.
+    """
+    before = state.trouble
+    trouble = Trouble(
+        since=before.since if before else timing.done,
+        failures=before.failures + 1 if before else 1,
+        reason=error.reason,
+        message=error.message,
+    )
+    gone = error.reason is Reason.CONNECT
+    return replace(
+        state,
+        trouble=trouble,
+        errors={**state.errors, error.reason: state.errors[error.reason] + 1},
+        scrape_seconds=timing.done - timing.sent,
+        facts=ServerFacts() if gone else state.facts,
+        window=Window() if gone else state.window,
+        progress={} if gone else state.progress,
+    )
+
+
+def snapshot(state: TargetState, target: Target) -> TargetSnapshot:
+    """What is to be shown of a target. While it is down nothing about its engines is."""
+    up = None if state.scrape_seconds is None else state.trouble is None
+    return TargetSnapshot(
+        name=target.name,
+        backend=target.backend,
+        url=target.url,
+        optional=target.optional,
+        answered=state.answered,
+        up=up,
+        trouble=state.trouble,
+        errors=state.errors,
+        scrape_seconds=state.scrape_seconds,
+        last_success=state.last_success,
+        facts=state.facts if up else ServerFacts(),
+        engines=_readings(state, target) if up else (),
+    )
+
+
+def _readings(state: TargetState, target: Target) -> tuple[EngineReading, ...]:
+    newest = state.window.snapshots[-1]
+    return tuple(_reading(state, target, key, newest.page, newest.time) for key in newest.page.engines)
+
+
+def _reading(state: TargetState, target: Target, key: EngineKey, page: Page, now: float) -> EngineReading:
+    past = history(state.window, key)
+    growth = increase(past)
+    one_api_server = has_one_api_server(page.process_start, page.engines[key], target.api_servers)
+    return EngineReading(
+        key=key,
+        phases=phases(past, growth, one_api_server=one_api_server, version=state.facts.version),
+        latencies=latencies(growth),
+        load=load(past, growth, alone=len(page.engines) == 1),
+        token_stall_seconds=token_stall_seconds(state.progress.get(key), now),
+    )

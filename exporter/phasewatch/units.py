@@ -1,0 +1,85 @@
+"""Quantities as people write them in a configuration, turned into base units.
+
+Prefixes kilo to peta are decimal (`GB` is 10**9 bytes, as hardware vendors count); `Ki` to `Pi` are binary.
+"""
+
+import re
+from typing import Final
+
+_DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_PREFIXES: Final = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+    "Pi": 2.0**50,
+}
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGTP]i?)?([A-Za-z/]+)")
+
+
+def duration(value: object) -> float:
+    """Seconds in a duration such as `5s`, `500ms`, `1m` or `1h30m`.
+
+    Raises:
+        ValueError: no duration; the message says what is expected.
+    """
+    if not isinstance(value, str) or not _DURATION.fullmatch(value):
+        raise ValueError(f"expected a duration such as 5s, 500ms or 1m, found {value!r}")
+    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in _DURATION_PART.findall(value))
+
+
+def _quantity(value: object, unit: str, expected: str) -> float:
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or match[3] != unit:
+        raise ValueError(f"expected {expected}, found {value!r}")
+    amount = float(match[1]) * _PREFIXES[match[2] or ""]
+    if amount <= 0:
+        raise ValueError(f"expected {expected}, found {value!r}")
+    return amount
+
+
+def size(value: object) -> float:
+    """Bytes in a size such as `16.06GB` or `12GiB`.
+
+    Raises:
+        ValueError: no size; the message says what is expected.
+    """
+    return _quantity(value, "B", "a size such as 16.06GB or 12GiB")
+
+
+def bandwidth(value: object) -> float:
+    """Bytes per second in a bandwidth such as `864GB/s`.
+
+    Raises:
+        ValueError: no bandwidth; the message says what is expected.
+    """
+    return _quantity(value, "B/s", "a bandwidth such as 864GB/s")
+
+
+def compute(value: object) -> float:
+    """Floating point operations per second in a figure such as `362TFLOPS`.
+
+    Raises:
+        ValueError: no such figure; the message says what is expected.
+    """
+    return _quantity(value, "FLOPS", "a compute rate such as 362TFLOPS")
+
+
+def human_duration(seconds: float) -> str:
+    """A duration for people: `0.25s`, `42s`, `3m 5s`, `2h 10m`."""
+    if seconds < 1:
+        return f"{seconds:.2f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{minutes}m {rest}s" if hours == 0 else f"{hours}h {minutes}m"

@@ -1,0 +1,1 @@
+"""The web side: routes, the landing page, TLS and authentication."""

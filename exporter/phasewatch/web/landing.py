@@ -1,0 +1,139 @@
+"""The landing page: what a person wants to know first, without Grafana. Plain HTML, no script, nothing from outside."""
+
+import time
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Final
+
+from phasewatch.latency import Latency
+from phasewatch.metric import SelfStatus
+from phasewatch.target import EngineReading, TargetSnapshot
+
+STYLE: Final = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; margin-bottom: 0; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+nav { margin: .3rem 0 1rem; }
+nav a { margin-right: 1rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { padding: .25rem .9rem .25rem 0; text-align: left; white-space: nowrap; }
+td.number { font-variant-numeric: tabular-nums; text-align: right; }
+th { font-weight: 600; border-bottom: 1px solid currentColor; }
+.up { color: #15803d; } .down { color: #b91c1c; } .unknown { opacity: .7; }
+td.error { white-space: normal; }
+@media (prefers-color-scheme: dark) { .up { color: #4ade80; } .down { color: #f87171; } }
+"""
+
+_NUMBERS: Final = (
+    ("prefill, one request", "tok/s"),
+    ("prefill, server", "tok/s"),
+    ("decode, one stream", "tok/s"),
+    ("decode, server", "tok/s"),
+    ("first token, p50", "s"),
+    ("inter-token, p99", "s"),
+    ("running", ""),
+    ("waiting", ""),
+    ("KV cache", "%"),
+    ("no token for", "s"),
+)
+
+
+def page(status: SelfStatus, targets: Sequence[TargetSnapshot]) -> str:
+    """The whole page as HTML."""
+    return "\n".join(_page(status, targets))
+
+
+def _page(status: SelfStatus, targets: Sequence[TargetSnapshot]) -> Iterator[str]:
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>PhaseWatch</title>'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield '<link rel="stylesheet" href="style.css"></head><body>'
+    yield f"<h1>PhaseWatch {escape(status.version)}</h1>"
+    yield '<nav><a href="metrics">Metrics</a><a href="-/healthy">Health</a><a href="-/ready">Readiness</a></nav>'
+    if not status.reload_successful:
+        yield '<p class="down">The newest configuration is invalid (see the log); the one before is in force.</p>'
+    yield "<h2>Targets</h2>"
+    yield from _table(
+        ("target", "backend", "address", "state", "version", "failed scrapes", "last error"), map(_target, targets)
+    )
+    engines = [(target, engine) for target in targets for engine in target.engines]
+    if engines:
+        heads = [f"{name} ({unit})" if unit else name for name, unit in _NUMBERS]
+        yield "<h2>Models</h2>"
+        yield from _table(("target", "model", "engine", *heads), (_engine(*row) for row in engines))
+        yield "<p>A dash stands for a number that is not known now. Speeds and latencies cover the target's window.</p>"
+    yield "</body></html>"
+
+
+def _table(heads: Sequence[str], rows: Iterator[str]) -> Iterator[str]:
+    yield '<div class="scroll"><table><thead><tr>'
+    yield from (f"<th>{escape(head)}</th>" for head in heads)
+    yield "</tr></thead><tbody>"
+    yield from rows
+    yield "</tbody></table></div>"
+
+
+def _target(target: TargetSnapshot) -> str:
+    failures = sum(target.errors.values())
+    error = f"{target.trouble.reason.value}: {target.trouble.message}" if target.trouble else ""
+    cells = (target.name, target.backend, target.url)
+    return (
+        "<tr>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + _state(target)
+        + f'<td>{escape(target.facts.version or "")}</td><td class="number">{failures}</td>'
+        + f'<td class="error">{escape(error)}</td></tr>'
+    )
+
+
+def _state(target: TargetSnapshot) -> str:
+    if target.up is None:
+        return '<td class="unknown">not scraped yet</td>'
+    if target.up:
+        return '<td class="up">up</td>'
+    if target.optional and not target.answered:
+        return '<td class="unknown">optional, not there yet</td>'
+    since = "" if target.last_success is None else f", last answer {_utc(target.last_success)}"
+    return f'<td class="down">down{since}</td>'
+
+
+def _utc(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))
+
+
+def _engine(target: TargetSnapshot, engine: EngineReading) -> str:
+    phases, load = engine.phases, engine.load
+    usage = load.kv_cache_usage_ratio
+    numbers = (
+        _number(phases.prefill_tokens_per_second, 1),
+        _number(phases.prefill_throughput_tokens_per_second, 1),
+        _number(phases.decode_tokens_per_second, 1),
+        _number(phases.decode_throughput_tokens_per_second, 1),
+        _quantile(engine.latencies.time_to_first_token, 0.5),
+        _quantile(engine.latencies.inter_token, 0.99),
+        _number(load.requests_running, 0),
+        _number(load.requests_waiting, 0),
+        _number(None if usage is None else 100 * usage, 0),
+        _number(engine.token_stall_seconds, 1),
+    )
+    names = (target.name, engine.key.model_name, engine.key.engine)
+    return (
+        "<tr>"
+        + "".join(f"<td>{escape(name)}</td>" for name in names)
+        + "".join(f'<td class="number">{number}</td>' for number in numbers)
+        + "</tr>"
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"  # noqa: RUF001  # an en dash on purpose
+
+
+def _quantile(latency: Latency, order: float) -> str:
+    found = dict(latency.quantiles).get(order)
+    if found is None:
+        return _number(None, 0)
+    if found.upper is None:
+        return f"≥ {found.value:g}"
+    return f"≤ {found.value:g}" if found.lower == 0 else _number(found.value, 3)

@@ -1,0 +1,177 @@
+"""TLS and basic authentication for our own endpoints, from a file in the format of Prometheus' exporter-toolkit.
+
+The subset that is understood: `tls_server_config` with cert_file, key_file, client_ca_file, client_auth_type and
+min_version, and `basic_auth_users` with bcrypt hashes. Anything else is an error: silently ignoring a key would leave
+the server less protected than its operator believes.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import importlib.util
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from phasewatch.errors import ConfigError, Problem
+from phasewatch.yamlfile import problem, read_mapping
+
+_MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_REMEMBERED: Final = 1024
+
+
+@dataclass(frozen=True)
+class ServerTls:
+    """Our certificate, and whose client certificates are demanded, if any."""
+
+    cert_file: Path
+    key_file: Path
+    client_ca_file: Path | None
+    min_version: ssl.TLSVersion
+
+
+@dataclass(frozen=True)
+class WebConfig:
+    """How our endpoints are protected. `users` maps names to bcrypt hashes."""
+
+    tls: ServerTls | None = None
+    users: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+
+def _bcrypt_hash(value: str) -> str:
+    if not value.startswith(("$2a$", "$2b$", "$2y$")):
+        raise ValueError("expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it")
+    return value
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class _TlsServerSchema(_Schema):
+    cert_file: Path
+    key_file: Path
+    client_ca_file: Path | None = None
+    client_auth_type: Literal["NoClientCert", "RequireAndVerifyClientCert"] = "NoClientCert"
+    min_version: Literal["TLS12", "TLS13"] = "TLS12"
+
+    @model_validator(mode="after")
+    def _client_certificates(self) -> "_TlsServerSchema":
+        if (self.client_auth_type == "RequireAndVerifyClientCert") != (self.client_ca_file is not None):
+            raise ValueError("client_ca_file and client_auth_type: RequireAndVerifyClientCert belong together")
+        return self
+
+
+class _WebSchema(_Schema):
+    tls_server_config: _TlsServerSchema | None = None
+    basic_auth_users: dict[str, Annotated[str, AfterValidator(_bcrypt_hash)]] = Field(default_factory=dict)
+
+
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {"tls_server_config": _TlsServerSchema}
+
+
+def load_web_config(path: Path | None) -> WebConfig:
+    """Read the file of --web.config.file; without one nothing is protected.
+
+    Raises:
+        ConfigError: with every mistake found, certificates that cannot be loaded included.
+    """
+    if path is None:
+        return WebConfig()
+    raw, problems = read_mapping(path)
+    try:
+        schema = _WebSchema.model_validate(raw)
+    except ValidationError as error:
+        secret = frozenset({"basic_auth_users"})
+        problems += [problem(details, _WebSchema, _SECTIONS, secret) for details in error.errors(include_url=False)]
+        raise ConfigError(problems) from error
+    if schema.basic_auth_users and importlib.util.find_spec("bcrypt") is None:
+        problems.append(Problem("basic_auth_users", "needs bcrypt; install phasewatch[auth]"))
+    tls = schema.tls_server_config
+    config = WebConfig(
+        tls=ServerTls(tls.cert_file, tls.key_file, tls.client_ca_file, _MIN_VERSIONS[tls.min_version]) if tls else None,
+        users={name: hashed.encode() for name, hashed in schema.basic_auth_users.items()},
+    )
+    if config.tls:
+        try:
+            _context(config.tls)
+        except OSError as error:
+            problems.append(Problem("tls_server_config", f"a file cannot be used: {error.strerror or error}"))
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _context(tls: ServerTls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = tls.min_version
+    context.load_cert_chain(tls.cert_file, tls.key_file)
+    if tls.client_ca_file:
+        context.load_verify_locations(tls.client_ca_file)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def server_tls(config: WebConfig) -> dict[str, Any]:
+    """The arguments that make uvicorn serve TLS; none without it."""
+    tls = config.tls
+    if tls is None:
+        return {}
+    return {"ssl_certfile": str(tls.cert_file), "ssl_context_factory": lambda _config, _default: _context(tls)}
+
+
+def protect(app: ASGIApp, config: WebConfig) -> ASGIApp:
+    """The application behind basic authentication, on every endpoint; as it is without users."""
+    return BasicAuth(app, config.users) if config.users else app
+
+
+class BasicAuth:
+    """Lets requests through that carry a known user and password.
+
+    A bcrypt check costs tens of milliseconds by design, so it runs on a thread, and a digest of what passed is kept.
+    """
+
+    def __init__(self, app: ASGIApp, users: dict[str, bytes]) -> None:
+        self._app = app
+        self._users = users
+        self._passed: set[bytes] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http" or await self._allowed(Headers(scope=scope).get("authorization", "")):
+            await self._app(scope, receive, send)
+            return
+        denied = PlainTextResponse("Unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="phasewatch"'})
+        await denied(scope, receive, send)
+
+    async def _allowed(self, header: str) -> bool:
+        scheme, _, encoded = header.partition(" ")
+        if scheme.lower() != "basic":
+            return False
+        try:
+            name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        digest = hashlib.sha256(f"{name}\0{password}".encode()).digest()
+        if digest in self._passed:
+            return True
+        if not await asyncio.to_thread(self._check, name, password):
+            return False
+        if len(self._passed) < _REMEMBERED:
+            self._passed.add(digest)
+        return True
+
+    def _check(self, name: str, password: str) -> bool:
+        import bcrypt  # noqa: PLC0415  # an extra; load_web_config has made sure of it
+
+        # An unknown user costs as much time as a known one, so that names cannot be told by it.
+        known = self._users.get(name)
+        hashed = known or next(iter(self._users.values()))
+        return bcrypt.checkpw(password.encode()[:72], hashed) and known is not None
