@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Truth:
-    """All requests of a recording, and what they say about an interval (start, end]."""
+    """All requests of a recording, and what they say about an interval (start, end]; 0 where nothing happened."""
 
     requests: tuple[Request, ...]
 
@@ -50,7 +51,7 @@ class Truth:
 
     def decode_tokens_per_second(self, start: float, end: float) -> float:
         gaps = self._gaps_in(start, end)
-        return sum(tokens for _, _, tokens in gaps) / sum(gap for _, gap, _ in gaps)
+        return _quotient(sum(tokens for _, _, tokens in gaps), sum(gap for _, gap, _ in gaps))
 
     def decode_throughput_tokens_per_second(self, start: float, end: float) -> float:
         return sum(tokens for _, _, tokens in self._gaps_in(start, end)) / (end - start)
@@ -59,15 +60,19 @@ class Truth:
         return sum(request.prompt for request in self._first_in(start, end)) / (end - start)
 
     def time_to_first_token_mean_seconds(self, start: float, end: float) -> float:
-        first = self._first_in(start, end)
-        return sum(request.events[0] - request.sent for request in first) / len(first)
+        waits = [request.events[0] - request.sent for request in self._first_in(start, end)]
+        return statistics.mean(waits) if waits else 0.0
 
     def inter_token_latency_mean_seconds(self, start: float, end: float) -> float:
         gaps = self._gaps_in(start, end)
-        return sum(gap for _, gap, _ in gaps) / sum(tokens for _, _, tokens in gaps)
+        return _quotient(sum(gap for _, gap, _ in gaps), sum(tokens for _, _, tokens in gaps))
 
     def inter_token_latencies(self, start: float, end: float) -> list[float]:
         return sorted(gap for _, gap, _ in self._gaps_in(start, end))
+
+
+def _quotient(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else 0.0
 
 
 def truth(name: str) -> Truth:

@@ -96,15 +96,21 @@ class Reader:
         try:
             with _open(self._path, "rt") as file:
                 for number, text in enumerate(file, start=1):
-                    line = json.loads(text)
-                    if not isinstance(line, dict):
-                        raise RecordingError(f"{self._path}:{number}: expected an object")
-                    yield number, line
+                    yield number, self._object(number, text)
         except (OSError, EOFError, lzma.LZMAError) as error:
             told = getattr(error, "strerror", None) or error
             raise RecordingError(f"{self._path}: cannot be read after line {number}: {told}") from error
+        except UnicodeDecodeError as error:
+            raise RecordingError(f"{self._path}: is not UTF-8 text after line {number}: {error.reason}") from error
+
+    def _object(self, number: int, text: str) -> dict[str, Any]:
+        try:
+            line = json.loads(text)
         except ValueError as error:
-            raise RecordingError(f"{self._path}:{number + 1}: no valid JSON: {error}") from error
+            raise RecordingError(f"{self._path}:{number}: no valid JSON: {error}") from error
+        if not isinstance(line, dict):
+            raise RecordingError(f"{self._path}:{number}: expected an object")
+        return line
 
     def _scrape(self, number: int, line: Mapping[str, Any]) -> RecordedScrape:
         time, took = line.get("t"), line.get("took", 0.0)

@@ -1,0 +1,81 @@
+"""Programs that tests start: what they need, free ports, and waiting for what they do."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+PATIENCE = 60.0
+"""Seconds until a thing that should happen counts as not happening; never a measure of speed."""
+
+Result = TypeVar("Result")
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    """Skips a test where a program is missing; in CI that is a failure, by way of scripts/prometheus."""
+    missing = shutil.which(program) is None and os.environ.get("CI") != "true"
+    return pytest.mark.skipif(missing, reason=f"{program} is not installed (Debian: prometheus)")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def eventually(look: Callable[[], Result | None]) -> Result:
+    """The first result that is neither None nor False; errors of a server that is not there yet are passed over."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with contextlib.suppress(OSError):
+            found = look()
+            if found is not None and found is not False:
+                return found
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # loopback, by the tests themselves
+        text: str = answer.read().decode()
+        return text
+
+
+def get_json(url: str) -> Any:
+    return json.loads(get(url))
+
+
+@contextlib.contextmanager
+def running(*command: str | Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program while the block runs; ended by SIGTERM, by SIGKILL if that does not help."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def exporter(config: Path, log: Path) -> Iterator[str]:
+    """A running exporter; gives its base address once it answers."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = ("--config.file", config, "--web.listen-address", address)
+    with running(sys.executable, "-m", "phasewatch", "serve", *flags, log=log):
+        eventually(lambda: get(f"http://{address}/-/ready"))
+        yield f"http://{address}"
