@@ -87,7 +87,13 @@ def run(work: Callable[[], Awaitable[None]]) -> list[dict[str, Any]]:
 
 
 def errors(monitor: Monitor) -> dict[Reason, int]:
-    return {reason: count for reason, count in monitor.snapshot.errors.items() if count}
+    return {reason: count for reason, count in monitor.current().errors.items() if count}
+
+
+def trouble(monitor: Monitor) -> tuple[Reason, str]:
+    found = monitor.current().trouble
+    assert found is not None
+    return found.reason, found.message
 
 
 @pytest.mark.parametrize(("behave", "reason"), [pytest.param(*case[1:], id=case[0]) for case in BAD])
@@ -99,15 +105,15 @@ def test_whatever_a_server_does_wrong_has_its_reason_and_harms_nobody_else(behav
             for _ in range(2):
                 await asyncio.gather(sick.scrape(), well.scrape())
             assert errors(sick) == {reason: 2}
-            assert sick.snapshot.up is False
-            assert {family.name for family in target_families([sick.snapshot])} == {
+            assert sick.current().up is False
+            assert {family.name for family in target_families([sick.current()])} == {
                 "llm_target_up",
                 "llm_target_scrape_duration_seconds",
                 "llm_target_scrape_errors",
             }
             assert errors(well) == {}
-            assert well.snapshot.up is True
-            assert well.snapshot.engines[0].phases.decode_throughput_tokens_per_second == 0
+            assert well.current().up is True
+            assert well.current().engines[0].phases.decode_throughput_tokens_per_second == 0
             await asyncio.gather(sick.close(), well.close())
 
     logs = run(work)
@@ -118,9 +124,7 @@ def test_a_refused_connection_says_so() -> None:
     async def work() -> None:
         monitor = watch(f"http://127.0.0.1:{free_port()}")
         await monitor.scrape()
-        assert monitor.snapshot.trouble is not None
-        assert monitor.snapshot.trouble.reason is Reason.CONNECT
-        assert monitor.snapshot.trouble.message == "cannot connect: Connection refused"
+        assert trouble(monitor) == (Reason.CONNECT, "cannot connect: Connection refused")
 
     run(work)
 
@@ -146,7 +150,7 @@ def test_trouble_is_one_line_when_it_begins_and_one_when_it_ends() -> None:
         monitor = Monitor(target, Clock(), lambda: 1_700_000_000.0, httpx.MockTransport(handle))
         for _ in range(5):
             await monitor.scrape()
-        assert monitor.snapshot.trouble is None
+        assert monitor.current().trouble is None
         await monitor.close()
 
     begin, end = run(work)
@@ -160,7 +164,7 @@ def test_an_optional_target_that_never_answered_is_no_trouble() -> None:
         monitor = watch(f"http://127.0.0.1:{free_port()}", optional=True)
         for _ in range(3):
             await monitor.scrape()
-        assert list(target_families([monitor.snapshot])) == []
+        assert list(target_families([monitor.current()])) == []
 
     (line,) = run(work)
     assert (line["event"], line["log_level"]) == ("optional target not there yet", "info")
@@ -184,7 +188,7 @@ def test_a_compressed_page_is_read() -> None:
         async with server(answers(gzip.compress(GOOD.encode()), "Content-Encoding: gzip")) as url:
             monitor = watch(url, timeout=10.0)
             await monitor.scrape()
-            assert monitor.snapshot.up is True
+            assert monitor.current().up is True
             await monitor.close()
 
     run(work)
@@ -222,7 +226,7 @@ def test_the_secret_is_read_anew_for_each_request_and_never_shown(tmp_path: Path
         for secret in ("sesame-1\n", "sesame-2"):
             file.write_text(secret)
             await monitor.scrape()
-        assert "sesame" not in repr(monitor.snapshot) + repr(target)
+        assert "sesame" not in repr(monitor.current()) + repr(target)
 
     assert "sesame" not in repr(run(work))
     assert seen == ["Bearer sesame-1", "Bearer sesame-2"]
@@ -247,8 +251,7 @@ def test_a_secret_that_cannot_be_used_is_a_failed_authentication(
     async def work() -> None:
         monitor = watch("http://127.0.0.1:1", authorization=Authorization("Bearer", file))
         await monitor.scrape()
-        assert monitor.snapshot.trouble is not None
-        assert (monitor.snapshot.trouble.reason, monitor.snapshot.trouble.message) == (Reason.AUTH, message)
+        assert trouble(monitor) == (Reason.AUTH, message)
 
     run(work)
 
@@ -318,6 +321,26 @@ def test_https_to_a_server_without_it_and_a_missing_authority_are_tls_failures(t
     run(work)
 
 
+def test_what_the_last_scrape_said_is_not_shown_for_ever() -> None:
+    clock = Clock()
+
+    async def work() -> None:
+        target = Target("chat", "vllm", "http://a.invalid", interval=5.0, timeout=4.0)
+        monitor = Monitor(target, clock, lambda: 0.0, httpx.MockTransport(lambda _: reply(200, GOOD)))
+        await monitor.scrape()
+        clock.now += 18
+        assert monitor.current().engines
+        clock.now += 1
+        held_up = monitor.current()
+        assert (held_up.up, held_up.engines) == (False, ())
+        assert held_up.trouble is not None
+        assert held_up.trouble.message.startswith("no scrape has ended for 20s")
+        await monitor.scrape()
+        assert monitor.current().up is True
+
+    run(work)
+
+
 def test_facts_are_asked_once_and_again_after_a_restart() -> None:
     asked: list[str] = []
     pages = iter([GOOD, GOOD, GOOD.replace("process_start_time_seconds 1", "process_start_time_seconds 2"), GOOD])
@@ -338,11 +361,11 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
         for _ in range(3):
             await monitor.refresh_facts()
         assert asked == ["/version", "/v1/models"]
-        assert monitor.snapshot.facts.version == "0.32.0"
-        assert list(monitor.snapshot.facts.models) == ["tiny"]
+        assert monitor.current().facts.version == "0.32.0"
+        assert list(monitor.current().facts.models) == ["tiny"]
         await monitor.scrape()
         await monitor.scrape()
-        assert monitor.snapshot.facts.version is None
+        assert monitor.current().facts.version is None
         await monitor.refresh_facts()
         assert len(asked) == 4
 
@@ -358,7 +381,7 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
         monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle))
         await monitor.scrape()
         await monitor.refresh_facts()
-        assert monitor.snapshot.facts.version is None
-        assert not monitor.snapshot.facts.models
+        assert monitor.current().facts.version is None
+        assert not monitor.current().facts.models
 
     run(work)

@@ -88,6 +88,7 @@ def test_lines_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
         ([], '1: no recording: expected a first line with "kind": "header"'),
         ([{"kind": "scrape"}], '1: no recording: expected a first line with "kind": "header"'),
         ([[1]], "1: expected an object"),
+        ([{**HEADER, "engine": "ollama"}], "1: a recording of 'ollama'; this version replays vllm only"),
         ([HEADER, {"kind": "scrape", "t": "x"}], "2: expected numbers for t and took"),
         ([HEADER, {"kind": "scrape", "t": 0, "took": -1}], "2: expected numbers for t and took"),
         ([HEADER, {"kind": "scrape", "t": 0}], "2: expected an error, or a status and a body"),

@@ -16,7 +16,7 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from phasewatch import __version__
+from phasewatch import __version__, units
 from phasewatch.config import Config, Target, load_or_default
 from phasewatch.errors import BindError, ConfigError
 from phasewatch.log import logger
@@ -28,6 +28,8 @@ from phasewatch.web.security import WebConfig, protect, server_tls
 
 FACTS_INTERVAL: Final = 15.0
 """Seconds between looks whether a server's version and models are known; asks only if they are not."""
+
+CLOCK_CHECK_SECONDS: Final = 1.0
 
 STOP_SECONDS: Final = 4
 """Time that requests under way get at the end, so that everything has ended within 5 seconds."""
@@ -63,21 +65,25 @@ class Exporter:
         self._reloaded = True
         self._reload_time = time.time()
         self._closing: set[asyncio.Task[None]] = set()
+        self._clock_watch: asyncio.Task[None] | None = None
         self._apply(config)
 
     def start(self) -> None:
         """Begin to scrape, at once."""
         self._scheduler.start()
+        self._clock_watch = asyncio.get_running_loop().create_task(self._watch_clock())
 
     async def stop(self) -> None:
         """Stop scraping; scrapes under way are given up."""
+        if self._clock_watch is not None:
+            self._clock_watch.cancel()
         self._scheduler.shutdown(wait=False)
         await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), *self._closing)
 
     def view(self) -> tuple[SelfStatus, Sequence[TargetSnapshot]]:
         """What /metrics shows now."""
         status = SelfStatus(__version__, self._reloaded, self._reload_time, self._missed)
-        return status, [monitor.snapshot for monitor in self._monitors.values()]
+        return status, [monitor.current() for monitor in self._monitors.values()]
 
     def reload(self) -> None:
         """Read the configuration again. Targets that did not change keep what is known of them.
@@ -96,6 +102,21 @@ class Exporter:
         self._reloaded = True
         self._reload_time = time.time()
         logger().info("configuration reloaded", targets=len(config.targets))
+
+    async def _watch_clock(self) -> None:
+        """APScheduler plans on the wall clock: when that is set back by an hour, it would pause for an hour."""
+        ahead = time.time() - time.monotonic()
+        while True:
+            await asyncio.sleep(CLOCK_CHECK_SECONDS)
+            before, ahead = ahead, time.time() - time.monotonic()
+            if ahead < before - CLOCK_CHECK_SECONDS:
+                logger().warning("the clock was set back", by=units.human_duration(before - ahead))
+                self.scrape_now()
+
+    def scrape_now(self) -> None:
+        """Run every job at once and plan the next ones from there."""
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
 
     def _apply(self, config: Config) -> None:
         for problem in config.notes:

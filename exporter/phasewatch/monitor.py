@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import httpx
 
@@ -10,8 +11,21 @@ from phasewatch.config import Target
 from phasewatch.engines.vllm import VllmEngine
 from phasewatch.errors import Reason, ScrapeError
 from phasewatch.log import logger
-from phasewatch.target import ServerFacts, TargetSnapshot, TargetState, Timing, Trouble, fail, snapshot, succeed
+from phasewatch.target import (
+    ServerFacts,
+    TargetSnapshot,
+    TargetState,
+    Timing,
+    Trouble,
+    fail,
+    snapshot,
+    stale,
+    succeed,
+)
 from phasewatch.units import human_duration
+
+MISSED_SCRAPES: Final = 3
+"""Intervals, on top of the timeout, after which the last scrape no longer speaks for now."""
 
 
 class Monitor:
@@ -36,7 +50,15 @@ class Monitor:
         self._wall_clock = wall_clock
         self._engine = VllmEngine(target, transport)
         self._state = TargetState()
-        self.snapshot: TargetSnapshot = snapshot(self._state, target)
+        self._snapshot = snapshot(self._state, target)
+        self._shown_at = clock()
+
+    def current(self) -> TargetSnapshot:
+        """What is known now. When scrapes have stopped coming, what the last one said is not."""
+        age = self._clock() - self._shown_at
+        if age <= MISSED_SCRAPES * self.target.interval + self.target.timeout:
+            return self._snapshot
+        return stale(self._snapshot, age)
 
     async def scrape(self) -> None:
         """Scrape once. Never raises: whatever goes wrong becomes a failed scrape of this target alone."""
@@ -62,8 +84,8 @@ class Monitor:
         if facts.version is not None and facts.models:
             return
         asked = await self._engine.facts()
-        if asked != ServerFacts():
-            self._show(replace(self._state, facts=asked))
+        merged = ServerFacts(asked.version or facts.version, asked.models or facts.models)
+        self._show(replace(self._state, facts=merged))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -75,7 +97,8 @@ class Monitor:
 
     def _show(self, state: TargetState) -> None:
         self._state = state
-        self.snapshot = snapshot(state, self.target)
+        self._snapshot = snapshot(state, self.target)
+        self._shown_at = self._clock()
 
     def _tell(self, before: Trouble | None, after: Trouble | None) -> None:
         target, url = self.target.name, self.target.url

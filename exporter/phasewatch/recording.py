@@ -68,9 +68,12 @@ class Reader:
         number, first = next(self._lines, (1, {}))
         if first.get("kind") != "header":
             raise RecordingError(f'{path}:{number}: no recording: expected a first line with "kind": "header"')
+        engine = first.get("engine", "vllm")
+        if engine != "vllm":
+            raise RecordingError(f"{path}:{number}: a recording of {engine!r}; this version replays vllm only")
         wall_start = first.get("wall_start")
         self.header = Header(
-            engine=str(first.get("engine", "vllm")),
+            engine=engine,
             wall_start=float(wall_start) if isinstance(wall_start, int | float) else None,
             facts=facts(first, first.get("models")),
         )

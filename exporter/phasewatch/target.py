@@ -13,6 +13,7 @@ from phasewatch.latency import Latencies, latencies
 from phasewatch.load import Load, Progress, advance, load, token_stall_seconds
 from phasewatch.phases import Phases, has_one_api_server, phases
 from phasewatch.samples import EngineKey, Page
+from phasewatch.units import human_duration
 from phasewatch.window import Window, history, increase, push
 
 
@@ -153,6 +154,13 @@ def snapshot(state: TargetState, target: Target) -> TargetSnapshot:
         facts=state.facts if up else ServerFacts(),
         engines=_readings(state, target) if up else (),
     )
+
+
+def stale(shown: TargetSnapshot, age: float) -> TargetSnapshot:
+    """A snapshot that has grown too old: nothing has been heard of the target for `age` seconds."""
+    message = f"no scrape has ended for {human_duration(age)}: the exporter is held up"
+    trouble = shown.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
+    return replace(shown, up=False, trouble=trouble, scrape_seconds=None, facts=ServerFacts(), engines=())
 
 
 def _readings(state: TargetState, target: Target) -> tuple[EngineReading, ...]:
