@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,8 +132,8 @@ class Exporter:
         monitor = Monitor(target, time.monotonic, time.time)
         now = datetime.now(UTC)
         for kind, run, seconds in (
-            ("scrape", monitor.scrape, target.interval),
-            ("facts", monitor.refresh_facts, FACTS_INTERVAL),
+            ("scrape", _until_stopped(monitor.scrape), target.interval),
+            ("facts", _until_stopped(monitor.refresh_facts), FACTS_INTERVAL),
         ):
             self._scheduler.add_job(
                 run, IntervalTrigger(seconds=seconds, timezone=UTC), id=f"{kind} {target.name}", next_run_time=now
@@ -149,6 +150,16 @@ class Exporter:
     def _count_missed(self, event: Any) -> None:
         if event.job_id.startswith("scrape "):
             self._missed += 1
+
+
+def _until_stopped(work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """A job that may be given up at the end, which APScheduler would log as an error with a traceback."""
+
+    async def run() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await work()
+
+    return run
 
 
 class _Server(uvicorn.Server):
@@ -229,4 +240,6 @@ def _bind(host: str, port: int, family: socket.AddressFamily, *, dualstack: bool
     try:
         return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dualstack)
     except OSError as error:
-        raise BindError(f"cannot listen on {host or '*'}:{port}: {error.strerror}") from error
+        raise BindError(
+            f"cannot listen on {host or '*'}:{port}: {os.strerror(error.errno) if error.errno else error}"
+        ) from error

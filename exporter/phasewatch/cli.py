@@ -97,7 +97,7 @@ def _serve_parser(commands: Any) -> None:
     flag(
         parser,
         "--web.listen-address",
-        "address to listen on, [::1]:PORT and :PORT for all addresses included",
+        "address to listen on; [::1]:PORT for IPv6, :PORT for all addresses",
         metavar="HOST:PORT",
         type=address,
         default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",

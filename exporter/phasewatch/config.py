@@ -222,7 +222,7 @@ def load(path: Path) -> Config:
     Raises:
         ConfigError: with every mistake found.
     """
-    return _validated(*read_mapping(path))
+    return _validated(*read_mapping(path), base=path.parent)
 
 
 def load_or_default(path: Path | None) -> Config:
@@ -244,27 +244,27 @@ def parse(text: str, source: str = "configuration") -> Config:
     Raises:
         ConfigError: with every mistake found.
     """
-    return _validated(*parse_mapping(text, source))
+    return _validated(*parse_mapping(text, source), base=Path())
 
 
-def _validated(raw: dict[Any, Any], problems: list[Problem]) -> Config:
-    problems += _repeated_names(raw.get("targets"))
+def _validated(raw: dict[Any, Any], problems: list[Problem], base: Path) -> Config:
+    """The configuration of a mapping; relative paths in it start at `base`."""
+    problems += [*_repeated_names(raw.get("targets")), *_contradictions(raw)]
     try:
         file = _FileSchema.model_validate(raw)
     except ValidationError as error:
-        secret = frozenset({"authorization"})
+        secret = frozenset({"authorization", "tls_config", "url"})
         problems += [problem(details, _FileSchema, _SECTIONS, secret) for details in error.errors(include_url=False)]
         raise ConfigError(problems) from error
-    problems += _contradictions(file)
     if problems:
         raise ConfigError(problems)
     return Config(
-        targets=tuple(_resolve(target, file) for target in file.targets),
-        notes=tuple(_notes(file)),
+        targets=tuple(_resolve(target, file, base) for target in file.targets),
+        notes=tuple(_notes(file, base)),
     )
 
 
-def _resolve(target: _TargetSchema, file: _FileSchema) -> Target:
+def _resolve(target: _TargetSchema, file: _FileSchema, base: Path) -> Target:
     authorization, tls = target.authorization, target.tls_config
     return Target(
         name=target.name,
@@ -275,10 +275,19 @@ def _resolve(target: _TargetSchema, file: _FileSchema) -> Target:
         timeout=file.timeout if target.timeout is None else target.timeout,
         body_size_limit=int(file.body_size_limit if target.body_size_limit is None else target.body_size_limit),
         optional=target.optional,
-        authorization=Authorization(authorization.type, authorization.credentials_file) if authorization else None,
-        tls=TlsConfig(tls.ca_file, tls.cert_file, tls.key_file, tls.insecure_skip_verify) if tls else None,
+        authorization=Authorization(authorization.type, base / authorization.credentials_file)
+        if authorization
+        else None,
+        tls=_tls(tls, base) if tls else None,
         api_servers=target.server.api_servers if target.server else None,
     )
+
+
+def _tls(tls: _TlsSchema, base: Path) -> TlsConfig:
+    def path(file: Path | None) -> Path | None:
+        return base / file if file else None
+
+    return TlsConfig(path(tls.ca_file), path(tls.cert_file), path(tls.key_file), tls.insecure_skip_verify)
 
 
 def _repeated_names(targets: object) -> Iterator[Problem]:
@@ -293,21 +302,34 @@ def _repeated_names(targets: object) -> Iterator[Problem]:
         first_use.setdefault(name, index)
 
 
-def _contradictions(file: _FileSchema) -> Iterator[Problem]:
-    for index, target in enumerate(file.targets):
-        path = f"targets[{index}]"
-        resolved = _resolve(target, file)
-        if resolved.window < resolved.interval:
+def _contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
+    """Keys that are right alone and wrong together. Looks at the raw keys, to be told with all other mistakes; what is
+    wrong alone is passed over here.
+    """
+    targets = raw.get("targets")
+    for index, target in enumerate(targets if isinstance(targets, list) else ()):
+        if not isinstance(target, dict):
+            continue
+        interval = _seconds(target.get("interval", raw.get("interval")), DEFAULT_INTERVAL)
+        window = _seconds(target.get("window", raw.get("window")), DEFAULT_WINDOW)
+        if window < interval:
             yield Problem(
-                f"{path}.window",
-                f"expected at least the interval of {units.human_duration(resolved.interval)}, "
-                f"found {units.human_duration(resolved.window)}: one window must hold two scrapes",
+                f"targets[{index}].window",
+                f"expected at least the interval of {units.human_duration(interval)}, "
+                f"found {units.human_duration(window)}: one window must hold two scrapes",
             )
-        if target.tls_config and not target.url.startswith("https:"):
-            yield Problem(f"{path}.tls_config", "expected an https url with it")
+        if target.get("tls_config") and str(target.get("url")).startswith("http:"):
+            yield Problem(f"targets[{index}].tls_config", "expected an https url with it")
 
 
-def _notes(file: _FileSchema) -> Iterator[Problem]:
+def _seconds(value: object, default: float) -> float:
+    try:
+        return default if value is None else units.duration(value)
+    except ValueError:
+        return default
+
+
+def _notes(file: _FileSchema, base: Path) -> Iterator[Problem]:
     for index, target in enumerate(file.targets):
         for key, note in _UNUSED_KEYS.items():
             if getattr(target, key) is not None:
@@ -318,7 +340,7 @@ def _notes(file: _FileSchema) -> Iterator[Problem]:
         for section in ("authorization", "tls_config"):
             for key, value in getattr(target, section) or ():
                 if isinstance(value, Path):
-                    yield from _unreadable(f"targets[{index}].{section}.{key}", value)
+                    yield from _unreadable(f"targets[{index}].{section}.{key}", base / value)
 
 
 def _unreadable(path: str, file: Path) -> Iterator[Problem]:

@@ -177,8 +177,8 @@ LATENCY_METRICS: Final = (
     ),
     EngineMetric(
         "llm_inter_token_latency_bound_seconds",
-        "Edges of the bucket that holds the quantile; no upper edge means at least the lower one, a lower edge of 0 "
-        "means at most the upper one.",
+        "Edges of the bucket that holds the quantile over the window; without an upper edge it is at least the lower "
+        "one, with a lower edge of 0 at most the upper one.",
         "summary",
         (*ENGINE_LABELS, "quantile", "bound"),
         _inter_token_bounds,

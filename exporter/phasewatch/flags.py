@@ -59,16 +59,28 @@ def flag(
 def switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
     """Add a flag that is on or off."""
     variable = environment_name(name)
-    told = os.environ.get(variable, "").lower()
-    if told not in {"", "0", "1", "false", "true"}:
-        parser.error(f"environment {variable}: expected true or false")
     parser.add_argument(
         name,
         dest=_attribute(name),
-        action="store_true",
-        default=told in {"1", "true"},
+        action=_Switch,
+        nargs=0,
+        type=_truth,
+        default=os.environ.get(variable) or False,
         help=f"{text} (off; environment {variable}=true)",
     )
+
+
+class _Switch(argparse.Action):
+    """Like `store_true`, but with a type, which argparse applies to a default from the environment."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, _values: Any, _option: str | None = None) -> None:
+        setattr(namespace, self.dest, True)
+
+
+def _truth(value: str) -> bool:
+    if value.lower() not in {"0", "1", "false", "true"}:
+        raise argparse.ArgumentTypeError(f"expected true or false, found {value!r}")
+    return value.lower() in {"1", "true"}
 
 
 def word(*allowed: str) -> Callable[[str], str]:

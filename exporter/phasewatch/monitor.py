@@ -16,7 +16,6 @@ from phasewatch.target import (
     TargetSnapshot,
     TargetState,
     Timing,
-    Trouble,
     fail,
     snapshot,
     stale,
@@ -62,7 +61,7 @@ class Monitor:
 
     async def scrape(self) -> None:
         """Scrape once. Never raises: whatever goes wrong becomes a failed scrape of this target alone."""
-        before = self._state.trouble
+        before = self._state
         sent = self._clock()
         done = None
         try:
@@ -76,7 +75,7 @@ class Monitor:
         except Exception as error:  # noqa: BLE001  # a mistake of ours must not end the watch
             logger().error("scrape broke", target=self.target.name, exc_info=True)
             self._fail(ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}"), sent, done)
-        self._tell(before, self._state.trouble)
+        self._tell(before, self._state)
 
     async def refresh_facts(self) -> None:
         """Ask the server for its version and models if they are not known, as after a start or a restart."""
@@ -84,8 +83,9 @@ class Monitor:
         if facts.version is not None and facts.models:
             return
         asked = await self._engine.facts()
-        merged = ServerFacts(asked.version or facts.version, asked.models or facts.models)
-        self._show(replace(self._state, facts=merged))
+        if self._state.facts == facts:  # otherwise the server has restarted while it was asked
+            merged = ServerFacts(asked.version or facts.version, asked.models or facts.models)
+            self._show(replace(self._state, facts=merged))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -100,13 +100,14 @@ class Monitor:
         self._snapshot = snapshot(state, self.target)
         self._shown_at = self._clock()
 
-    def _tell(self, before: Trouble | None, after: Trouble | None) -> None:
-        target, url = self.target.name, self.target.url
-        if before is None and after is not None:
-            if self.target.optional and not self._state.answered:
-                logger().info("optional target not there yet", target=target, url=url, reason=after.reason.value)
+    def _tell(self, before: TargetState, after: TargetState) -> None:
+        log = logger().bind(target=self.target.name, url=self.target.url)
+        if after.trouble and not before.trouble:
+            if self.target.optional and not after.answered:
+                log.info("optional target not there yet", reason=after.trouble.reason.value)
             else:
-                logger().warning("target down", target=target, url=url, reason=after.reason.value, error=after.message)
-        elif before is not None and after is None:
-            lasted = human_duration(self._clock() - before.since)
-            logger().info("target up again", target=target, url=url, failed_scrapes=before.failures, down_for=lasted)
+                log.warning("target down", reason=after.trouble.reason.value, error=after.trouble.message)
+        elif before.trouble and not after.trouble:
+            lasted = human_duration(self._clock() - before.trouble.since)
+            event = "target up again" if before.answered else "target up"
+            log.info(event, failed_scrapes=before.trouble.failures, down_for=lasted)

@@ -75,9 +75,9 @@ def compute(value: object) -> float:
 
 
 def human_duration(seconds: float) -> str:
-    """A duration for people: `0.25s`, `42s`, `3m 5s`, `2h 10m`."""
+    """A duration for people: `250ms`, `42s`, `3m 5s`, `2h 10m`."""
     if seconds < 1:
-        return f"{seconds:.2f}s"
+        return f"{seconds * 1000:.0f}ms"
     minutes, rest = divmod(round(seconds), 60)
     if minutes == 0:
         return f"{rest}s"

@@ -99,9 +99,16 @@ def problem(
     if details["type"] == "extra_forbidden":
         schema = next((sections[str(part)] for part in reversed(location[:-1]) if part in sections), root)
         return Problem(path, _unknown_key(str(location[-1]), schema))
-    found = "" if secret.intersection(location) else f", found {details['input']!r}"
+    found = "" if secret.intersection(location) else f", found {_shown(details['input'])}"
     template = _MESSAGES.get(details["type"], details["msg"].replace("{", "{{").replace("}", "}}"))
     return Problem(path, template.format(found=found, **details.get("ctx", {})))
+
+
+def _shown(value: object) -> str:
+    """A wrong value in a message: whole lists and mappings are only named, they may hold anything."""
+    if isinstance(value, list):
+        return "a list"
+    return "a mapping" if isinstance(value, dict) else repr(value)
 
 
 def _unknown_key(name: str, schema: type[BaseModel]) -> str:

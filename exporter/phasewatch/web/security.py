@@ -96,7 +96,7 @@ def load_web_config(path: Path | None) -> WebConfig:
         problems.append(Problem("basic_auth_users", "needs bcrypt; install phasewatch[auth]"))
     tls = schema.tls_server_config
     config = WebConfig(
-        tls=ServerTls(tls.cert_file, tls.key_file, tls.client_ca_file, _MIN_VERSIONS[tls.min_version]) if tls else None,
+        tls=_server_tls(tls, path.parent) if tls else None,
         users={name: hashed.encode() for name, hashed in schema.basic_auth_users.items()},
     )
     if config.tls:
@@ -107,6 +107,12 @@ def load_web_config(path: Path | None) -> WebConfig:
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _server_tls(tls: _TlsServerSchema, base: Path) -> ServerTls:
+    """Relative paths start at the folder of the file that names them."""
+    authority = base / tls.client_ca_file if tls.client_ca_file else None
+    return ServerTls(base / tls.cert_file, base / tls.key_file, authority, _MIN_VERSIONS[tls.min_version])
 
 
 def _context(tls: ServerTls) -> ssl.SSLContext:
