@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 """Seconds until a thing that should happen counts as not happening; never a measure of speed."""
 
 Result = TypeVar("Result")
@@ -33,16 +32,15 @@ def free_port() -> int:
         return port
 
 
-def eventually(look: Callable[[], Result | None]) -> Result:
-    """The first result that is neither None nor False; errors of a server that is not there yet are passed over."""
+def eventually(look: Callable[[], Result | None], what: str) -> Result:
+    """The first result of `look` that is true; errors of a server that is not there yet are passed over."""
     deadline = time.monotonic() + PATIENCE
-    while True:
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            found = look()
-            if found is not None and found is not False:
+            if found := look():
                 return found
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
+        time.sleep(0.02)
+    raise AssertionError(f"did not happen within {PATIENCE:g} seconds: {what}")
 
 
 def get(url: str) -> str:
@@ -69,13 +67,3 @@ def running(*command: str | Path, log: Path) -> Iterator[subprocess.Popen[bytes]
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-@contextlib.contextmanager
-def exporter(config: Path, log: Path) -> Iterator[str]:
-    """A running exporter; gives its base address once it answers."""
-    address = f"127.0.0.1:{free_port()}"
-    flags = ("--config.file", config, "--web.listen-address", address)
-    with running(sys.executable, "-m", "phasewatch", "serve", *flags, log=log):
-        eventually(lambda: get(f"http://{address}/-/ready"))
-        yield f"http://{address}"

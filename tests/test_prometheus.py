@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from fakes import Exporter
 from pages import bodies, replayed, value
-from processes import eventually, exporter, free_port, get_json, needs, running
+from processes import eventually, free_port, get_json, needs, running
 from servers import RecordedServer
 
 CONFIG = """
@@ -46,9 +47,9 @@ def test_prometheus_gets_the_true_numbers_and_loses_them_when_the_server_stops(t
     server = RecordedServer([(0.0, pages[0][1]), *pages[1:]])
     config = tmp_path / "phasewatch.yml"
     config.write_text(CONFIG.format(url=server.url))
-    with exporter(config, tmp_path / "exporter.log") as address:
+    with Exporter("--config.file", str(config)) as exporter:
         file = tmp_path / "prometheus.yml"
-        file.write_text(PROMETHEUS.format(address=address.removeprefix("http://")))
+        file.write_text(PROMETHEUS.format(address=exporter.url.removeprefix("http://")))
         listen = f"127.0.0.1:{free_port()}"
         flags = (f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address={listen}")
         with running("prometheus", *flags, log=tmp_path / "prometheus.log"):
@@ -64,8 +65,8 @@ def test_prometheus_gets_the_true_numbers_and_loses_them_when_the_server_stops(t
                 return float(result[0]["value"][1]) if result else None
 
             with server.playing():
-                eventually(lambda: single("min_over_time(llm_target_up[3s])") == 1)
-                eventually(lambda: server.page() == pages[-1][1])
+                eventually(lambda: single("min_over_time(llm_target_up[3s])") == 1, "the target is up")
+                eventually(lambda: server.page() == pages[-1][1], "the recording has been played")
                 expected = replayed_end()
                 assert expected.keys() == set(COMPARED)
                 for name in COMPARED:
@@ -73,8 +74,9 @@ def test_prometheus_gets_the_true_numbers_and_loses_them_when_the_server_stops(t
                     found = [float(number) for _, number in series["values"]]
                     nearest = min(found, key=lambda number: abs(number - expected[name]))
                     assert nearest == pytest.approx(expected[name], rel=0.02), name
-            fell = eventually(lambda: single("min(min_over_time(timestamp(llm_target_up == 0)[1m:1s]))"))
-            eventually(lambda: time.time() > fell + 3 * SCRAPE_SECONDS + 1)
+            down = "min(min_over_time(timestamp(llm_target_up == 0)[1m:1s]))"
+            fell = eventually(lambda: single(down), "the target is down")
+            eventually(lambda: time.time() > fell + 3 * SCRAPE_SECONDS + 1, "three more scrapes")
             after_three_scrapes = str(fell + 3 * SCRAPE_SECONDS)
             assert query('{__name__=~"llm_.+",model_name!=""}', time=after_three_scrapes) == []
             assert [one["value"][1] for one in query("llm_target_up", time=after_three_scrapes)] == ["0"]

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,17 +132,17 @@ class Exporter:
         monitor = Monitor(target, time.monotonic, time.time)
         now = datetime.now(UTC)
         for kind, run, seconds in (
-            ("scrape", _until_stopped(monitor.scrape), target.interval),
-            ("facts", _until_stopped(monitor.refresh_facts), FACTS_INTERVAL),
+            ("scrape", monitor.scrape, target.interval),
+            ("facts", monitor.refresh_facts, FACTS_INTERVAL),
         ):
             self._scheduler.add_job(
-                run, IntervalTrigger(seconds=seconds, timezone=UTC), id=f"{kind} {target.name}", next_run_time=now
+                run, IntervalTrigger(seconds=seconds, timezone=UTC), id=_job(kind, monitor), next_run_time=now
             )
         return monitor
 
     def _unschedule(self, monitor: Monitor) -> None:
         for kind in ("scrape", "facts"):
-            self._scheduler.remove_job(f"{kind} {monitor.target.name}")
+            self._scheduler.remove_job(_job(kind, monitor))
         task = asyncio.get_running_loop().create_task(monitor.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -152,14 +152,9 @@ class Exporter:
             self._missed += 1
 
 
-def _until_stopped(work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-    """A job that may be given up at the end, which APScheduler would log as an error with a traceback."""
-
-    async def run() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await work()
-
-    return run
+def _job(kind: str, monitor: Monitor) -> str:
+    """A target that a reload has changed gets new jobs at once, while the old monitor's are still being given up."""
+    return f"{kind} {id(monitor)}"
 
 
 class _Server(uvicorn.Server):

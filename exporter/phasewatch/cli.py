@@ -49,7 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
-        return run(options)
+        code = run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has left. Python would complain once more while it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
     except ConfigError as error:
         for problem in error.problems:
             _complain(str(problem))
@@ -60,10 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BindError as error:
         _complain(str(error))
         return CANNOT_BIND
-    except BrokenPipeError:
-        # Whoever read our output has left. Python would complain once more while it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -256,7 +258,6 @@ def _replay(options: argparse.Namespace) -> int:
     else:
         for line in replay.as_json(recording, target):
             sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
     return OK
 
 

@@ -4,8 +4,9 @@ Nothing downstream sees a raw dictionary or the schema below: `load` and `parse`
 (seconds), with the global defaults already filled into each target, or raise one `ConfigError` with every mistake.
 """
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ DEFAULT_WINDOW: Final = 60.0
 DEFAULT_TIMEOUT: Final = 4.0
 DEFAULT_BODY_SIZE_LIMIT: Final = 16e6
 SHORTEST_INTERVAL: Final = 0.1
+LONGEST_INTERVAL: Final = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Authorization:
     """How a target wants to be asked: the scheme, and the file that holds the secret (read anew for each request)."""
 
     type: str
-    credentials_file: Path
+    credentials_file: Path = field(repr=False)  # people put the secret itself there
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ DEFAULT_CONFIG: Final = Config(
 def _interval(value: float) -> float:
     if value < SHORTEST_INTERVAL:
         raise ValueError(f"expected at least {units.human_duration(SHORTEST_INTERVAL)}")
+    if value > LONGEST_INTERVAL:
+        raise ValueError(f"expected at most {units.human_duration(LONGEST_INTERVAL)}")
     return value
 
 
@@ -90,22 +94,38 @@ def _positive(value: float) -> float:
     return value
 
 
+_ADDRESS: Final = "expected an address such as http://127.0.0.1:8000"
+
+
 def _url(value: str) -> str:
     """The server's base address without a trailing slash. Messages never repeat the value: it may hold a password."""
+    import httpx  # noqa: PLC0415  # costs more than all the rest of `check`
+
     try:
         parts = urlsplit(value)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError("expected an address such as http://127.0.0.1:8000") from error
+        httpx.URL(value)  # whatever it does not take would fail at each scrape
+        port = parts.port
+    except (ValueError, httpx.InvalidURL) as error:
+        raise ValueError(_ADDRESS) from error
     if parts.username is not None or parts.password is not None:
         raise ValueError("user and password are not taken from the url; use authorization with a credentials_file")
-    if parts.scheme not in {"http", "https"} or not host or any(character.isspace() for character in value):
-        raise ValueError("expected an address such as http://127.0.0.1:8000")
-    if parts.query or parts.fragment:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or not _unbroken(value):
+        raise ValueError(_ADDRESS)
+    if "?" in value or "#" in value:
         raise ValueError("expected the server's base address, without a query or fragment")
     if parts.path.rstrip("/").endswith("/metrics"):
         raise ValueError("expected the server's base address; /metrics is added by itself")
-    return value.rstrip("/")
+    return f"{parts.scheme}{value[len(parts.scheme) :]}".rstrip("/")
+
+
+def _unbroken(value: str) -> bool:
+    return value.isprintable() and not any(character.isspace() for character in value)
+
+
+def _file(value: Path) -> Path:
+    if "\0" in str(value):
+        raise ValueError("expected a path")
+    return value
 
 
 def _name(value: str) -> str:
@@ -120,6 +140,7 @@ Size = Annotated[float, BeforeValidator(units.size)]
 Bandwidth = Annotated[float, BeforeValidator(units.bandwidth)]
 Compute = Annotated[float, BeforeValidator(units.compute)]
 Count = Annotated[int, Field(ge=1, strict=True)]
+File = Annotated[Path, AfterValidator(_file)]
 Switch = Annotated[bool, Field(strict=True)]
 
 
@@ -129,13 +150,13 @@ class _Schema(BaseModel):
 
 class _AuthorizationSchema(_Schema):
     type: Literal["Bearer", "Basic"] = "Bearer"
-    credentials_file: Path
+    credentials_file: File
 
 
 class _TlsSchema(_Schema):
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    ca_file: File | None = None
+    cert_file: File | None = None
+    key_file: File | None = None
     insecure_skip_verify: Switch = False
 
     @model_validator(mode="after")
@@ -156,7 +177,7 @@ class _DeviceSchema(_Schema):
 
 class _ModelSchema(_Schema):
     weights: Size | None = None
-    path: Path | None = None
+    path: File | None = None
 
 
 class _ProbeSchema(_Schema):
@@ -273,7 +294,7 @@ def _resolve(target: _TargetSchema, file: _FileSchema, base: Path) -> Target:
         interval=file.interval if target.interval is None else target.interval,
         window=file.window if target.window is None else target.window,
         timeout=file.timeout if target.timeout is None else target.timeout,
-        body_size_limit=int(file.body_size_limit if target.body_size_limit is None else target.body_size_limit),
+        body_size_limit=math.ceil(file.body_size_limit if target.body_size_limit is None else target.body_size_limit),
         optional=target.optional,
         authorization=Authorization(authorization.type, base / authorization.credentials_file)
         if authorization
@@ -324,7 +345,7 @@ def _contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
 
 def _seconds(value: object, default: float) -> float:
     try:
-        return default if value is None else units.duration(value)
+        return (0.0 if value is None else units.duration(value)) or default
     except ValueError:
         return default
 

@@ -44,7 +44,7 @@ class ConfigError(PhaseWatchError):
     """The configuration is invalid.
 
     Args:
-        problems: every mistake found, in the order of the file.
+        problems: every mistake found.
     """
 
     def __init__(self, problems: list[Problem]) -> None:

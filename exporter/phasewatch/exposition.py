@@ -29,8 +29,11 @@ from phasewatch.target import EngineReading, TargetSnapshot
 
 
 def _inter_token_bounds(engine: EngineReading) -> Iterator[Sample]:
-    for order, found in engine.latencies.inter_token.quantiles:
+    """All lower edges before all upper ones: OpenMetrics wants the samples of one label set together."""
+    quantiles = engine.latencies.inter_token.quantiles
+    for order, found in quantiles:
         yield {"quantile": str(order), "bound": "lower"}, found.lower
+    for order, found in quantiles:
         if found.upper is not None:
             yield {"quantile": str(order), "bound": "upper"}, found.upper
 

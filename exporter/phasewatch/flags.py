@@ -114,7 +114,7 @@ def address(value: str) -> tuple[str, int]:
     """Host (empty for all addresses) and port."""
     host, colon, port = value.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    valid_host = bracketed or ":" not in host
+    valid_host = ":" in host[1:-1] if bracketed else ":" not in host
     if not colon or not valid_host or not port.isdigit() or int(port) > _HIGHEST_PORT:
         raise argparse.ArgumentTypeError(f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}")
     return host.strip("[]"), int(port)

@@ -1,9 +1,9 @@
 """Watches one target: scrapes it when told, keeps its state, and says in one line when trouble begins and ends."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -51,6 +51,7 @@ class Monitor:
         self._state = TargetState()
         self._snapshot = snapshot(self._state, target)
         self._shown_at = clock()
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     def current(self) -> TargetSnapshot:
         """What is known now. When scrapes have stopped coming, what the last one said is not."""
@@ -61,6 +62,32 @@ class Monitor:
 
     async def scrape(self) -> None:
         """Scrape once. Never raises: whatever goes wrong becomes a failed scrape of this target alone."""
+        await self._until_closed(self._scrape())
+
+    async def refresh_facts(self) -> None:
+        """Ask the server for its version and models if they are not known, as after a start or a restart."""
+        await self._until_closed(self._refresh_facts())
+
+    async def close(self) -> None:
+        """Give up what is under way and close the connections."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._engine.close()
+
+    async def _until_closed(self, work: Coroutine[None, None, None]) -> None:
+        """Work that may be given up. Whoever runs it, the scheduler, sees it end like any other."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # this is a coroutine
+        self._under_way.add(task)
+        try:
+            await work
+        except asyncio.CancelledError:
+            logger().debug("given up", target=self.target.name)
+        finally:
+            self._under_way.discard(task)
+
+    async def _scrape(self) -> None:
         before = self._state
         sent = self._clock()
         done = None
@@ -77,8 +104,7 @@ class Monitor:
             self._fail(ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}"), sent, done)
         self._tell(before, self._state)
 
-    async def refresh_facts(self) -> None:
-        """Ask the server for its version and models if they are not known, as after a start or a restart."""
+    async def _refresh_facts(self) -> None:
         facts = self._state.facts
         if facts.version is not None and facts.models:
             return
@@ -86,10 +112,6 @@ class Monitor:
         if self._state.facts == facts:  # otherwise the server has restarted while it was asked
             merged = ServerFacts(asked.version or facts.version, asked.models or facts.models)
             self._show(replace(self._state, facts=merged))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._engine.close()
 
     def _fail(self, error: ScrapeError, sent: float, done: float | None) -> None:
         timing = Timing(sent, self._clock() if done is None else done, None)

@@ -4,6 +4,7 @@ Prefixes kilo to peta are decimal (`GB` is 10**9 bytes, as hardware vendors coun
 """
 
 import re
+from math import inf
 from typing import Final
 
 _DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -23,7 +24,7 @@ _PREFIXES: Final = {
     "Ti": 2.0**40,
     "Pi": 2.0**50,
 }
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGTP]i?)?([A-Za-z/]+)")
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(k|[KMGTP]i?)?([A-Za-z/]+)")
 
 
 def duration(value: object) -> float:
@@ -42,7 +43,7 @@ def _quantity(value: object, unit: str, expected: str) -> float:
     if match is None or match[3] != unit:
         raise ValueError(f"expected {expected}, found {value!r}")
     amount = float(match[1]) * _PREFIXES[match[2] or ""]
-    if amount <= 0:
+    if not 0 < amount < inf:
         raise ValueError(f"expected {expected}, found {value!r}")
     return amount
 
@@ -75,9 +76,11 @@ def compute(value: object) -> float:
 
 
 def human_duration(seconds: float) -> str:
-    """A duration for people: `250ms`, `42s`, `3m 5s`, `2h 10m`."""
+    """A duration for people: `250ms`, `5.4s`, `42s`, `3m 5s`, `2h 10m`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
+    if seconds < 10:  # noqa: PLR2004  # above, tenths tell nothing
+        return f"{seconds:.2g}s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes == 0:
         return f"{rest}s"

@@ -1,6 +1,7 @@
 """YAML files of ours: read strictly, and every mistake told as `path.to.key: what is expected there`."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,9 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from phasewatch.errors import ConfigError, Problem
+
+_NAMED: Final = re.compile(r" '(?:[*&]?\w+|!\S*|tag:\S*)'")
+"""Aliases and tags that PyYAML names in its messages: an unquoted password that begins with * or ! is one to it."""
 
 
 def read_mapping(path: Path) -> tuple[dict[Any, Any], list[Problem]]:
@@ -36,10 +40,11 @@ def parse_mapping(text: str, source: str) -> tuple[dict[Any, Any], list[Problem]
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        raise ConfigError([Problem(where, f"no valid YAML: {getattr(error, 'problem', None) or error}")]) from error
+        told = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise ConfigError([Problem(where, f"no valid YAML: {_NAMED.sub('', str(told))}")]) from error
     if not isinstance(raw, dict):
         raise ConfigError([Problem(source, "expected a mapping of keys")])
     return raw, list(_duplicate_keys(node, "", set()))
@@ -95,8 +100,10 @@ def problem(
         secret: keys below which values are never repeated.
     """
     location = details["loc"]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-    if details["type"] == "extra_forbidden":
+    if details["type"] == "invalid_key":  # a key that is no text, such as a number
+        location = (*location[:-1], str(location[-1]))
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in location).lstrip(".")
+    if details["type"] in {"extra_forbidden", "invalid_key"}:
         schema = next((sections[str(part)] for part in reversed(location[:-1]) if part in sections), root)
         return Problem(path, _unknown_key(str(location[-1]), schema))
     found = "" if secret.intersection(location) else f", found {_shown(details['input'])}"
@@ -104,10 +111,17 @@ def problem(
     return Problem(path, template.format(found=found, **details.get("ctx", {})))
 
 
+def _key(name: str) -> str:
+    """A key on one line."""
+    return name if name.isprintable() else repr(name)[1:-1]
+
+
 def _shown(value: object) -> str:
-    """A wrong value in a message: whole lists and mappings are only named, they may hold anything."""
+    """A wrong value in a message. Lists, mappings and addresses are only named: they may hold a password."""
     if isinstance(value, list):
         return "a list"
+    if isinstance(value, str) and "://" in value:
+        return "an address"
     return "a mapping" if isinstance(value, dict) else repr(value)
 
 

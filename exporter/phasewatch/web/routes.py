@@ -1,6 +1,7 @@
 """The endpoints of the exporter."""
 
 import gzip
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,8 @@ from phasewatch.web import landing
 
 _GZIP_LEVEL: Final = 3
 """A page of metrics compresses to a tenth at any level; higher ones only cost time."""
+
+_GZIP_WANTED: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 
 _SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'",
@@ -88,7 +91,7 @@ def _metrics(view: View) -> Callable[[Request], Response]:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         body = encode(registry)
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-store"}
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if _GZIP_WANTED.search(request.headers.get("accept-encoding", "")):
             body = gzip.compress(body, _GZIP_LEVEL)
             headers["Content-Encoding"] = "gzip"
         return Response(body, headers=headers)

@@ -7,9 +7,9 @@ the server less protected than its operator believes.
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import importlib.util
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from phasewatch.errors import ConfigError, Problem
 from phasewatch.yamlfile import problem, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_BCRYPT: Final = re.compile(r"\$2[aby]\$(?:0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
 _REMEMBERED: Final = 1024
 
 
@@ -46,7 +47,7 @@ class WebConfig:
 
 
 def _bcrypt_hash(value: str) -> str:
-    if not value.startswith(("$2a$", "$2b$", "$2y$")):
+    if not _BCRYPT.fullmatch(value):
         raise ValueError("expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it")
     return value
 
@@ -163,7 +164,7 @@ class BasicAuth:
             return False
         try:
             name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # no base64, or no UTF-8 in it
             return False
         digest = hashlib.sha256(f"{name}\0{password}".encode()).digest()
         if digest in self._passed:
