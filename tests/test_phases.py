@@ -108,6 +108,13 @@ OLD = {"prompt_tokens_computed": None, "request_computed_tokens": None}
         ({**OLD, "prefix_cache_hits": 0.0}, {}, None, 2000),
         ({**OLD, "prefix_cache_hits": None}, {"enable_prefix_caching": "False"}, None, 2000),
         ({**OLD, "prefix_cache_hits": None}, {"enable_prefix_caching": "True"}, "0.9.0", None),
+        (
+            {**OLD, "prefix_cache_hits": None, "prefix_cache_queries": None},
+            {"enable_prefix_caching": "None"},
+            "0.8.5",
+            2000,
+        ),
+        ({**OLD, "prefix_cache_hits": None}, {"enable_prefix_caching": "None"}, "0.8.5", None),
         ({**OLD, "prefix_cache_hits": 3000.0}, {}, "0.12.0", None),
         ({**OLD, "prompt_tokens": None}, {}, "0.12.0", None),
     ],
@@ -135,19 +142,19 @@ def test_before_0_16_prefill_speed_is_known_only_where_nothing_was_ever_cached(
 
 
 @pytest.mark.parametrize(
-    ("process_start", "created", "configured", "one"),
+    ("one_process", "created", "configured", "one"),
     [
-        (1.0, None, None, True),
-        (None, 1.0, None, True),
-        (None, None, None, False),
-        (1.0, 1.0, 2, False),
-        (None, None, 1, True),
+        (True, None, None, True),
+        (False, 1.0, None, True),
+        (False, None, None, False),
+        (True, 1.0, 2, False),
+        (False, None, 1, True),
     ],
 )
 def test_one_api_server_is_told_by_the_configuration_or_else_by_the_page(
-    process_start: float | None, created: float | None, configured: int | None, one: bool
+    one_process: bool, created: float | None, configured: int | None, one: bool
 ) -> None:
-    assert has_one_api_server(process_start, EngineSample(created=created), configured) is one
+    assert has_one_api_server(one_process, EngineSample(created=created), configured) is one
 
 
 def test_behind_several_api_servers_steps_follow_from_latency_scrape_by_scrape() -> None:
@@ -160,6 +167,16 @@ def test_behind_several_api_servers_steps_follow_from_latency_scrape_by_scrape()
     growth = Increase(30.0, grown(samples[0], samples[-1]))
     found = phases(past, growth, one_api_server=False, version=None).engine_steps_per_second
     assert found == pytest.approx((200 + 250) / 30)
+
+
+def test_behind_several_api_servers_there_are_no_more_steps_than_were_counted() -> None:
+    samples = (
+        EngineSample(inter_token_latency=Histogram(0, 0), iteration_tokens=Histogram(0, 0)),
+        EngineSample(inter_token_latency=Histogram(30, 600), iteration_tokens=Histogram(0, 180)),
+    )
+    past = History((0.0, 10.0), samples, frozenset())
+    found = phases(past, Increase(10.0, grown(*samples)), one_api_server=False, version=None)
+    assert found.engine_steps_per_second == 18
 
 
 def test_behind_several_api_servers_steps_without_any_decode_are_unknown() -> None:

@@ -23,7 +23,13 @@ STEADY: dict[str, list[tuple[float, float]]] = {
     "prefill-interference": [(12, 24), (34, 50), (60, 74)],
     "data-parallel": [(18, 23), (37, 45), (55, 67), (77, 89), (100, 110)],
 }
-ONE_ENGINE = [name for name in STEADY if name != "data-parallel"]
+# Other releases and front ends: one stream, then four.
+OLDER = ("rust-front-end", "vllm-0.16.0", "vllm-0.12.0", "vllm-0.10.0", "vllm-0.9.1", "vllm-0.8.5")
+TELLS_CACHED = ("vllm-0.16.0", "vllm-0.12.0", "vllm-0.10.0")
+STEADY |= {name: [(35, 58)] for name in OLDER}
+STEADY["vllm-0.10.0-two-api-servers"] = [(18, 28)]
+NEWEST = [name for name in STEADY if not name.startswith(("vllm", "rust"))]
+ONE_ENGINE = [name for name in NEWEST if name != "data-parallel"]
 
 
 def shown(name: str, window: float) -> Iterator[tuple[float, float, Metrics]]:
@@ -57,7 +63,7 @@ def test_decode_speed_of_one_stream_is_what_clients_saw(name: str, window: float
 
 
 @pytest.mark.parametrize("window", [10, 30, 60])
-@pytest.mark.parametrize("name", STEADY)
+@pytest.mark.parametrize("name", NEWEST)
 def test_decode_throughput_is_what_clients_got_all_engines_together(name: str, window: float) -> None:
     # n-gram speculation: how many tokens an event carries is known for a request as a whole only.
     limit = 0.015 if (name, window) == ("speculative", 10) else 0.01
@@ -66,7 +72,7 @@ def test_decode_throughput_is_what_clients_got_all_engines_together(name: str, w
 
 
 @pytest.mark.parametrize("window", [10, 30, 60])
-@pytest.mark.parametrize("name", STEADY)
+@pytest.mark.parametrize("name", NEWEST)
 def test_prefill_throughput_is_what_clients_sent_all_engines_together(name: str, window: float) -> None:
     metric = "llm_prefill_throughput_tokens_per_second"
     assert median_error(name, window, metric, Truth.prefill_throughput_tokens_per_second) < 0.02
@@ -274,3 +280,45 @@ def test_preemptions_and_a_full_cache_are_seen() -> None:
         rates += values(metrics, "llm_preemptions_per_second")
     assert max(peaks) > 0.95
     assert max(rates) > 0
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_decode_is_what_clients_saw_on_every_release(name: str) -> None:
+    speed = median_error(name, 15, "llm_decode_tokens_per_second", Truth.decode_tokens_per_second)
+    throughput = median_error(
+        name, 15, "llm_decode_throughput_tokens_per_second", Truth.decode_throughput_tokens_per_second
+    )
+    latency = median_error(name, 15, "llm_inter_token_latency_mean_seconds", Truth.inter_token_latency_mean_seconds)
+    assert (speed < 0.01, throughput < 0.01, latency < 0.03) == (True, True, True)
+
+
+@pytest.mark.parametrize("name", TELLS_CACHED)
+def test_computed_prompt_tokens_are_those_that_the_server_told_its_clients(name: str) -> None:
+    metric = "llm_prefill_throughput_tokens_per_second"
+    assert median_error(name, 15, metric, Truth.prefill_throughput_tokens_per_second) < 0.02
+
+
+def test_without_a_count_of_cached_tokens_no_prefill_throughput_is_claimed() -> None:
+    assert all(not values(m, "llm_prefill_throughput_tokens_per_second") for _, m in replayed("vllm-0.8.5"))
+
+
+def test_a_server_before_its_first_request_is_up_and_has_no_engine() -> None:
+    _, metrics = next(replayed("vllm-0.8.5"))
+    assert value(metrics, "llm_target_up") == 1
+    assert not values(metrics, "llm_requests_running")
+
+
+def test_the_rust_front_end_counts_its_own_steps() -> None:
+    pages = dict(bodies("rust-front-end"))
+    for start, end, metrics in shown("rust-front-end", 15):
+        (first,) = PageReader().read(pages[start]).engines.values()
+        (last,) = PageReader().read(pages[end]).engines.values()
+        counted = grown(first, last).iteration_tokens
+        assert counted is not None
+        assert value(metrics, "llm_engine_steps_per_second") == pytest.approx(counted.count / (end - start), rel=0.02)
+
+
+def test_the_last_view_of_an_idle_api_server_is_not_taken_for_the_cache_of_the_engine() -> None:
+    last = list(bodies("vllm-0.10.0-two-api-servers"))[-1][1]
+    (sample,) = PageReader().read(last).engines.values()
+    assert f'gpu_cache_usage_perc{{engine="0",model_name="tiny"}} {sample.kv_cache_usage}' in last

@@ -14,6 +14,7 @@ from phasewatch.errors import Reason, ScrapeError
 from phasewatch.samples import EngineKey, EngineSample, PageReader
 
 KEY = EngineKey("m", "0")
+GOOD = page({"generation_tokens_total": 5})
 
 
 def read(text: str) -> EngineSample:
@@ -151,13 +152,27 @@ def test_only_series_on_the_newest_page_are_remembered() -> None:
     assert len(reader._by_text) == len(reader._by_identity) == 1  # noqa: SLF001
 
 
+def test_a_server_that_has_served_nothing_yet_is_no_mistake() -> None:
+    assert PageReader().read('vllm:cache_config_info{block_size="128"} 1.0\n').engines == {}
+
+
+def test_usage_that_each_process_remembers_gives_way_to_that_of_the_engine() -> None:
+    text = page({"gpu_cache_usage_perc": 0.003}) + "".join(
+        page({"kv_cache_usage_perc": usage}, labels=f'engine="0",model_name="m",pid="{pid}"')
+        for pid, usage in ((1, 0.003), (2, 0.022))
+    )
+    assert read(text).kv_cache_usage == 0.003
+
+
+@pytest.mark.parametrize(("ending", "one"), [("# EOF\n", True), ("process_start_time_seconds 5\n", True), ("", False)])
+def test_a_single_process_is_told_by_its_start_or_by_its_openmetrics(ending: str, one: bool) -> None:
+    assert PageReader().read(GOOD + ending).one_process is one
+
+
 def failure(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
     with pytest.raises(ScrapeError) as caught:
         PageReader().read(text, openmetrics=openmetrics)
     return caught.value.reason, caught.value.message
-
-
-GOOD = page({"generation_tokens_total": 5})
 
 
 @pytest.mark.parametrize(
@@ -165,7 +180,6 @@ GOOD = page({"generation_tokens_total": 5})
     [
         ("", Reason.NO_METRICS, "the page has no vllm metrics"),
         ('python_info{version="3.12"} 1.0\n', Reason.NO_METRICS, "the page has no vllm metrics"),
-        ('vllm:cache_config_info{engine="0"} 1.0\n', Reason.NO_METRICS, "the page has no vllm metrics"),
         ("<!doctype html>\n<html></html>\n", Reason.PARSE, "this is no page of metrics"),
         ('{"detail": "Not Found"}\n', Reason.PARSE, "this is no page of metrics"),
         (GOOD[:-1], Reason.PARSE, "the page is cut off: its last line has no end"),

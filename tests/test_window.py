@@ -19,7 +19,7 @@ def sample(tokens: float = 0, **facts: float | Histogram | None) -> EngineSample
 def pushed(*steps: tuple[float, EngineSample], length: float = 60, window: Window | None = None) -> Window:
     window = window or Window()
     for time, found in steps:
-        window = push(window, Page(None, {KEY: found}), time, length)
+        window = push(window, Page(None, False, {KEY: found}), time, length)
     return window
 
 
@@ -90,16 +90,16 @@ def test_a_counter_that_falls_or_began_anew_restarts_the_window_of_the_whole_tar
         inter_token_latency=Histogram(8.0, 9.0, (0.1, float("inf")), (2.0, 9.0)),
         created=100.0,
     )
-    window = push(Window(), Page(None, {KEY: before, other: before}), 0, 60)
-    window = push(window, Page(None, {KEY: before, other: before}), 1, 60)
-    window = push(window, Page(None, {KEY: replace(before, **after), other: before}), 2, 60)  # type: ignore[arg-type]
+    window = push(Window(), Page(None, False, {KEY: before, other: before}), 0, 60)
+    window = push(window, Page(None, False, {KEY: before, other: before}), 1, 60)
+    window = push(window, Page(None, False, {KEY: replace(before, **after), other: before}), 2, 60)  # type: ignore[arg-type]
     assert span(window) == (2, 2)
     assert increase(history(window, other)) is None
 
 
 def test_another_start_of_the_process_restarts_the_window_even_if_every_counter_is_higher() -> None:
-    window = push(Window(), Page(1000.0, {KEY: sample(5)}), 0, 60)
-    window = push(window, Page(1010.0, {KEY: sample(50)}), 1, 60)
+    window = push(Window(), Page(1000.0, True, {KEY: sample(5)}), 0, 60)
+    window = push(window, Page(1010.0, True, {KEY: sample(50)}), 1, 60)
     assert span(window) == (1, 1)
 
 
@@ -162,7 +162,7 @@ def test_other_buckets_restart_the_engine() -> None:
 def test_an_engine_that_was_away_starts_anew() -> None:
     other = EngineKey("n", "0")
     window = pushed((0, sample(5)))
-    window = push(window, Page(None, {other: sample(1)}), 1, 60)
+    window = push(window, Page(None, False, {other: sample(1)}), 1, 60)
     window = pushed((2, sample(9)), window=window)
     assert grown(window) is None
 

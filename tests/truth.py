@@ -15,7 +15,8 @@ RECORDINGS = Path(__file__).parent / "recordings"
 class Request:
     """One streamed request: when it was sent, when each event came (seconds on the clock of the recording).
 
-    An event can carry more than one token, so each one after the first stands for `weight` tokens.
+    An event can carry more than one token, so each one after the first stands for `weight` tokens. `prompt` is the
+    computed part of it, where the server told the client how many tokens were cached.
     """
 
     sent: float
@@ -85,4 +86,6 @@ def _requests(name: str) -> Iterator[Request]:
             found = json.loads(line)
             usage = found.get("usage")
             if usage and found["tokens"]:
-                yield Request(found["sent"], tuple(found["tokens"]), usage["prompt_tokens"], usage["completion_tokens"])
+                cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+                computed = usage["prompt_tokens"] - cached
+                yield Request(found["sent"], tuple(found["tokens"]), computed, usage["completion_tokens"])

@@ -101,10 +101,16 @@ def computed_prompt_tokens(delta: EngineSample, now: EngineSample, version: str 
         return None
     if delta.prompt_tokens_cached is not None:
         return _not_negative(delta.prompt_tokens - delta.prompt_tokens_cached)
-    if now.cache_config.get("enable_prefix_caching") == "False" or delta.prefix_cache_hits == 0:
+    if _never_caches(now) or delta.prefix_cache_hits == 0:
         return delta.prompt_tokens
     hits = _hit_tokens(delta, now, version)
     return None if hits is None else _not_negative(delta.prompt_tokens - hits)
+
+
+def _never_caches(now: EngineSample) -> bool:
+    """Whether prefix caching is off. The V0 engine (0.8) says None for that, and counts no look-ups."""
+    told = now.cache_config.get("enable_prefix_caching")
+    return told == "False" or (told == "None" and now.prefix_cache_queries is None)
 
 
 def _hit_tokens(delta: EngineSample, now: EngineSample, version: str | None) -> float | None:
@@ -132,7 +138,7 @@ def _prefill_speed(delta: EngineSample, now: EngineSample) -> float | None:
     if delta.prefill_time is None or delta.prompt_tokens_transferred:
         return None
     tokens = delta.request_computed_tokens
-    nothing_cached = now.cache_config.get("enable_prefix_caching") == "False" or now.prefix_cache_hits == 0
+    nothing_cached = _never_caches(now) or now.prefix_cache_hits == 0
     if tokens is None and nothing_cached:
         tokens = delta.request_prompt_tokens
     return ratio(tokens.sum, delta.prefill_time.sum) if tokens and tokens.count > 0 else None
@@ -146,7 +152,9 @@ def engine_steps(past: History, delta: EngineSample, *, one_api_server: bool) ->
     by default). With several processes the steps follow from inter-token latency instead, scrape by scrape: while
     anything decodes, one step is one mean latency long, so
 
-        steps = observations / max(1, mean number of streams),    streams = latency sum / time.
+        steps = observations / max(1, mean number of streams),    streams = latency sum / time,
+
+    and no more than were counted.
 
     Steps that put out nothing but first tokens are not in that figure.
     """
@@ -161,13 +169,16 @@ def engine_steps(past: History, delta: EngineSample, *, one_api_server: bool) ->
 
 def _steps_between_scrapes(past: History) -> Iterator[float]:
     for (start, before), (end, after) in pairwise(zip(past.times, past.samples, strict=True)):
-        latency = grown(before, after).inter_token_latency
+        delta = grown(before, after)
+        latency = delta.inter_token_latency
         if latency is not None and latency.count > 0:
-            yield latency.count / max(1.0, latency.sum / (end - start))
+            steps = latency.count / max(1.0, latency.sum / (end - start))
+            # No process misses a step that it took part in, so all of them together never count too few.
+            yield min(steps, delta.iteration_tokens.count) if delta.iteration_tokens else steps
 
 
-def has_one_api_server(process_start: float | None, sample: EngineSample, configured: int | None) -> bool:
+def has_one_api_server(one_process: bool, sample: EngineSample, configured: int | None) -> bool:  # noqa: FBT001
     """Whether one process writes the page: as configured, or else by what only a single process exposes."""
     if configured is not None:
         return configured == 1
-    return process_start is not None or sample.created is not None
+    return one_process or sample.created is not None

@@ -88,9 +88,15 @@ HISTOGRAMS: Final = tuple(upstream.field for upstream in UPSTREAM if upstream.ki
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: when its process started (Unix seconds; None for several processes) and what it says of each engine."""
+    """One page: what it says of each engine, and of the server that writes it.
+
+    `process_start` is the Unix time at which the server's process started, where the page has it. `one_process` tells
+    that a single process writes the page: one that shows its own start, or the Rust front end, which is known by its
+    OpenMetrics (0.22 to 0.32; it ignores --api-server-count).
+    """
 
     process_start: float | None
+    one_process: bool
     engines: Mapping[EngineKey, EngineSample]
 
 
@@ -137,9 +143,11 @@ class PageReader:
 
         Raises:
             ScrapeError: `parse` for a page that is cut off, malformed, holds a series twice or an impossible number in
-                a counter; `no_metrics` for a good page without anything about an engine.
+                a counter; `no_metrics` for a good page without anything of vLLM's. (A server that has yet to serve its
+            first request may show its cache configuration only, 0.8: no engine is known then, and nothing is wrong.)
         """
-        if openmetrics and not text.rstrip().endswith("# EOF"):
+        ended = text.rstrip().endswith("# EOF")
+        if openmetrics and not ended:
             raise ScrapeError(Reason.PARSE, "the page is cut off: an OpenMetrics page must end with # EOF")
         if text and not text.endswith("\n"):
             raise ScrapeError(Reason.PARSE, "the page is cut off: its last line has no end")
@@ -162,10 +170,9 @@ class PageReader:
         if by_text.keys() != self._by_text.keys():
             self._by_text = by_text
             self._by_identity = {series.identity(): series for series in by_text.values()}
-        page = _assemble(values)
-        if not page.engines:
+        if not any(series.slot for series in values):
             raise _nothing_read(text)
-        return page
+        return _assemble(values, openmetrics=ended)
 
     def _first_seen(self, text: str, number: int) -> _Series:
         series = _series(text, number)
@@ -199,7 +206,7 @@ def _combine(place: Slot | None, labels: Mapping[str, str]) -> Combine:
     if place is None:
         return Combine.MAX
     if place.upstream.kind is Kind.GAUGE and "pid" in labels:
-        # Multiprocess gauges without a mode (0.8): each process shows its own view of the same engine.
+        # Multiprocess gauges without a mode (up to 0.10): each process shows its own view of the same engine.
         return Combine.MAX
     return place.upstream.combine
 
@@ -233,10 +240,11 @@ class _Draft:
     """The numbers of one engine while a page is read."""
 
     numbers: dict[Slot, float] = field(default_factory=dict)
+    by_process: set[Slot] = field(default_factory=set)
     buckets: dict[Slot, dict[float, float]] = field(default_factory=dict)
 
 
-def _assemble(values: Mapping[_Series, float]) -> Page:
+def _assemble(values: Mapping[_Series, float], *, openmetrics: bool) -> Page:
     process_start: float | None = None
     drafts: dict[EngineKey, _Draft] = {}
     configs: list[Mapping[str, str]] = []
@@ -257,9 +265,14 @@ def _assemble(values: Mapping[_Series, float]) -> Page:
                 counts[series.edge] = counts.get(series.edge, 0.0) + value
             elif series.combine is Combine.MAX:
                 draft.numbers[place] = max(value, draft.numbers.get(place, value))
+                if "pid" in series.labels:
+                    draft.by_process.add(place)
             else:
                 draft.numbers[place] = value + draft.numbers.get(place, 0.0)
-    return Page(process_start, {key: _engine(drafts[key], _config(configs, key, drafts)) for key in sorted(drafts)})
+    one_process = process_start is not None or openmetrics
+    return Page(
+        process_start, one_process, {key: _engine(drafts[key], _config(configs, key, drafts)) for key in sorted(drafts)}
+    )
 
 
 def _config(configs: list[Mapping[str, str]], key: EngineKey, drafts: Mapping[EngineKey, _Draft]) -> Mapping[str, str]:
@@ -297,7 +310,10 @@ _HISTOGRAMS: Final = tuple(
 def _engine(draft: _Draft, cache_config: Mapping[str, str]) -> EngineSample:
     facts: dict[str, float | Histogram | None] = {}
     for name, slots in _NUMBERS:
-        facts[name] = next((draft.numbers[place] for place in slots if place in draft.numbers), None)
+        found = [place for place in slots if place in draft.numbers]
+        # 0.10 shows the KV usage that each process last saw under the new name, and the engine's under the old one.
+        found.sort(key=lambda place: place in draft.by_process)
+        facts[name] = draft.numbers[found[0]] if found else None
     for name, alternatives in _HISTOGRAMS:
         facts[name] = next(filter(None, (_histogram(draft, *slots) for slots in alternatives)), None)
     return EngineSample(cache_config=cache_config, **facts)  # type: ignore[arg-type]  # the table gives the right type

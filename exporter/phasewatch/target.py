@@ -171,7 +171,7 @@ def _readings(state: TargetState, target: Target) -> tuple[EngineReading, ...]:
 def _reading(state: TargetState, target: Target, key: EngineKey, page: Page, now: float) -> EngineReading:
     past = history(state.window, key)
     growth = increase(past)
-    one_api_server = has_one_api_server(page.process_start, page.engines[key], target.api_servers)
+    one_api_server = has_one_api_server(page.one_process, page.engines[key], target.api_servers)
     return EngineReading(
         key=key,
         phases=phases(past, growth, one_api_server=one_api_server, version=state.facts.version),

@@ -76,7 +76,7 @@ UPSTREAM: Final = (
         {"kv_cache_usage_perc": "0.9.2 and newer", "gpu_cache_usage_perc": "up to 0.10"},
         combine=Combine.MAX,
     ),
-    Upstream("cache_config", Kind.INFO, {"cache_config_info": "all"}),
+    Upstream("cache_config", Kind.INFO, {"cache_config_info": "all, Python front end"}),
     Upstream("prompt_tokens", Kind.COUNTER, {"prompt_tokens": "all"}),
     Upstream(
         "prompt_tokens_computed",
@@ -93,16 +93,18 @@ UPSTREAM: Final = (
     Upstream("prompt_tokens_cached", Kind.COUNTER, {"prompt_tokens_cached": "0.16 and newer"}),
     Upstream("generation_tokens", Kind.COUNTER, {"generation_tokens": "all"}),
     # One counter stands for all: they are made together. Absent from multiprocess pages and from the Rust front end.
-    Upstream("created", Kind.CREATED, {"generation_tokens": "all, one API server"}, combine=Combine.MAX),
+    Upstream(
+        "created", Kind.CREATED, {"generation_tokens": "V1, Python front end, one API server"}, combine=Combine.MAX
+    ),
     Upstream(
         "prefix_cache_queries",
         Kind.COUNTER,
-        {"prefix_cache_queries": "0.9.2 and newer", "gpu_prefix_cache_queries": "0.8 to 0.10, blocks in 0.8"},
+        {"prefix_cache_queries": "0.9.2 and newer", "gpu_prefix_cache_queries": "0.8 to 0.10 (V1), blocks in 0.8"},
     ),
     Upstream(
         "prefix_cache_hits",
         Kind.COUNTER,
-        {"prefix_cache_hits": "0.9.2 and newer", "gpu_prefix_cache_hits": "0.8 to 0.10, blocks in 0.8"},
+        {"prefix_cache_hits": "0.9.2 and newer", "gpu_prefix_cache_hits": "0.8 to 0.10 (V1), blocks in 0.8"},
     ),
     Upstream("external_prefix_cache_hits", Kind.COUNTER, {"external_prefix_cache_hits": "0.12 and newer"}),
     Upstream("preemptions", Kind.COUNTER, {"num_preemptions": "all"}),
