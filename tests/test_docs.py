@@ -18,13 +18,14 @@ from starlette.routing import Route
 
 from phasewatch import units
 from phasewatch.cli import DEFAULT_HOST, DEFAULT_PORT
-from phasewatch.config import Target, _FileSchema, parse
 from phasewatch.engines.names import UPSTREAM, Kind
+from phasewatch.config import Target, parse
 from phasewatch.errors import ConfigError, Reason
 from phasewatch.exposition import SELF_METRICS, TABLE
 from phasewatch.flags import environment_name
 from phasewatch.recording import Reader
 from phasewatch.replay import as_json
+from phasewatch.schema import FileSchema
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import _WebSchema, load_web_config
 from truth import RECORDINGS
@@ -215,7 +216,7 @@ def documented_keys() -> dict[str, list[str]]:
 
 
 def known_keys() -> dict[str, FieldInfo]:
-    return {**dict(keys(_FileSchema)), **dict(keys(_WebSchema))}
+    return {**dict(keys(FileSchema)), **dict(keys(_WebSchema))}
 
 
 def test_every_configuration_key_is_documented_and_nothing_else_is() -> None:
@@ -259,7 +260,7 @@ def paths_in(value: Any, path: str = "") -> Iterator[str]:
 
 
 def test_the_example_with_every_key_has_every_key() -> None:
-    assert set(paths_in(example())) == dict(keys(_FileSchema)).keys()
+    assert set(paths_in(example())) == dict(keys(FileSchema)).keys()
 
 
 def test_every_configuration_in_the_documentation_is_valid() -> None:
@@ -270,7 +271,7 @@ def test_every_configuration_in_the_documentation_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path, cells in documented_keys().items() if cells[3] and path in dict(keys(_FileSchema))]
+    "path", [path for path, cells in documented_keys().items() if cells[3] and path in dict(keys(FileSchema))]
 )
 def test_the_example_of_a_key_is_valid(path: str) -> None:
     whole = example()

@@ -1,6 +1,6 @@
 """The configuration: a YAML file in, one validated and immutable `Config` out.
 
-Nothing downstream sees a raw dictionary or the schema below: `load` and `parse` give frozen dataclasses in base units
+Nothing downstream sees a raw dictionary or the schema: `load` and `parse` give frozen dataclasses in base units
 (seconds), with the global defaults already filled into each target, or raise one `ConfigError` with every mistake.
 """
 
@@ -8,21 +8,23 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import Any, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from phasewatch import units
 from phasewatch.errors import ConfigError, Problem
+from phasewatch.schema import (
+    DEFAULT_BODY_SIZE_LIMIT,
+    DEFAULT_INTERVAL,
+    DEFAULT_TIMEOUT,
+    DEFAULT_WINDOW,
+    SECTIONS,
+    FileSchema,
+    TargetSchema,
+    TlsSchema,
+)
 from phasewatch.yamlfile import parse_mapping, problem, read_mapping
-
-DEFAULT_INTERVAL: Final = 5.0
-DEFAULT_WINDOW: Final = 60.0
-DEFAULT_TIMEOUT: Final = 4.0
-DEFAULT_BODY_SIZE_LIMIT: Final = 16e6
-SHORTEST_INTERVAL: Final = 0.1
-LONGEST_INTERVAL: Final = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -80,152 +82,6 @@ DEFAULT_CONFIG: Final = Config(
 )
 
 
-def _interval(value: float) -> float:
-    if value < SHORTEST_INTERVAL:
-        raise ValueError(f"expected at least {units.human_duration(SHORTEST_INTERVAL)}")
-    if value > LONGEST_INTERVAL:
-        raise ValueError(f"expected at most {units.human_duration(LONGEST_INTERVAL)}")
-    return value
-
-
-def _positive(value: float) -> float:
-    if value <= 0:
-        raise ValueError("expected a duration above 0")
-    return value
-
-
-_ADDRESS: Final = "expected an address such as http://127.0.0.1:8000"
-
-
-def _url(value: str) -> str:
-    """The server's base address without a trailing slash. Messages never repeat the value: it may hold a password."""
-    import httpx  # noqa: PLC0415  # costs more than all the rest of `check`
-
-    try:
-        parts = urlsplit(value)
-        httpx.URL(value)  # whatever it does not take would fail at each scrape
-        port = parts.port
-    except (ValueError, httpx.InvalidURL) as error:
-        raise ValueError(_ADDRESS) from error
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("user and password are not taken from the url; use authorization with a credentials_file")
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or not _unbroken(value):
-        raise ValueError(_ADDRESS)
-    if "?" in value or "#" in value:
-        raise ValueError("expected the server's base address, without a query or fragment")
-    if parts.path.rstrip("/").endswith("/metrics"):
-        raise ValueError("expected the server's base address; /metrics is added by itself")
-    return f"{parts.scheme}{value[len(parts.scheme) :]}".rstrip("/")
-
-
-def _unbroken(value: str) -> bool:
-    return value.isprintable() and not any(character.isspace() for character in value)
-
-
-def _file(value: Path) -> Path:
-    if "\0" in str(value):
-        raise ValueError("expected a path")
-    return value
-
-
-def _name(value: str) -> str:
-    if not value.strip() or not value.isprintable():
-        raise ValueError("expected a printable name that is not empty")
-    return value
-
-
-Interval = Annotated[float, BeforeValidator(units.duration), AfterValidator(_interval)]
-Duration = Annotated[float, BeforeValidator(units.duration), AfterValidator(_positive)]
-Size = Annotated[float, BeforeValidator(units.size)]
-Bandwidth = Annotated[float, BeforeValidator(units.bandwidth)]
-Compute = Annotated[float, BeforeValidator(units.compute)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-File = Annotated[Path, AfterValidator(_file)]
-Switch = Annotated[bool, Field(strict=True)]
-
-
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class _AuthorizationSchema(_Schema):
-    type: Literal["Bearer", "Basic"] = "Bearer"
-    credentials_file: File
-
-
-class _TlsSchema(_Schema):
-    ca_file: File | None = None
-    cert_file: File | None = None
-    key_file: File | None = None
-    insecure_skip_verify: Switch = False
-
-    @model_validator(mode="after")
-    def _both_or_none(self) -> "_TlsSchema":
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together; give both or none")
-        return self
-
-
-class _DeviceSchema(_Schema):
-    name: str | None = None
-    count: Count = 1
-    memory: Size | None = None
-    layout: Literal["tensor", "pipeline", "replica"] = "tensor"
-    memory_bandwidth: Bandwidth | None = None
-    flops: Compute | None = None
-
-
-class _ModelSchema(_Schema):
-    weights: Size | None = None
-    path: File | None = None
-
-
-class _ProbeSchema(_Schema):
-    enabled: Switch = True
-    interval: Interval | None = None
-
-
-class _ServerSchema(_Schema):
-    max_num_seqs: Count | None = None
-    max_num_batched_tokens: Count | None = None
-    api_servers: Count | None = None
-
-
-class _TargetSchema(_Schema):
-    name: Annotated[str, AfterValidator(_name)]
-    backend: Literal["vllm"]
-    url: Annotated[str, AfterValidator(_url)]
-    interval: Interval | None = None
-    window: Duration | None = None
-    timeout: Duration | None = None
-    body_size_limit: Size | None = None
-    optional: Switch = False
-    authorization: _AuthorizationSchema | None = None
-    tls_config: _TlsSchema | None = None
-    device: _DeviceSchema | None = None
-    model: _ModelSchema | None = None
-    probe: _ProbeSchema | None = None
-    server: _ServerSchema | None = None
-
-
-class _FileSchema(_Schema):
-    interval: Interval = DEFAULT_INTERVAL
-    window: Duration = DEFAULT_WINDOW
-    timeout: Duration = DEFAULT_TIMEOUT
-    body_size_limit: Size = DEFAULT_BODY_SIZE_LIMIT
-    targets: Annotated[list[_TargetSchema], Field(min_length=1)]
-
-
-_SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    "targets": _TargetSchema,
-    "authorization": _AuthorizationSchema,
-    "tls_config": _TlsSchema,
-    "device": _DeviceSchema,
-    "model": _ModelSchema,
-    "probe": _ProbeSchema,
-    "server": _ServerSchema,
-}
-
 _UNUSED_KEYS: Final = {
     "device": "accepted, but this version computes no ceilings yet",
     "model": "accepted, but this version computes no ceilings yet",
@@ -272,10 +128,10 @@ def _validated(raw: dict[Any, Any], problems: list[Problem], base: Path) -> Conf
     """The configuration of a mapping; relative paths in it start at `base`."""
     problems += [*_repeated_names(raw.get("targets")), *_contradictions(raw)]
     try:
-        file = _FileSchema.model_validate(raw)
+        file = FileSchema.model_validate(raw)
     except ValidationError as error:
         secret = frozenset({"authorization", "tls_config", "url"})
-        problems += [problem(details, _FileSchema, _SECTIONS, secret) for details in error.errors(include_url=False)]
+        problems += [problem(details, FileSchema, SECTIONS, secret) for details in error.errors(include_url=False)]
         raise ConfigError(problems) from error
     if problems:
         raise ConfigError(problems)
@@ -285,7 +141,7 @@ def _validated(raw: dict[Any, Any], problems: list[Problem], base: Path) -> Conf
     )
 
 
-def _resolve(target: _TargetSchema, file: _FileSchema, base: Path) -> Target:
+def _resolve(target: TargetSchema, file: FileSchema, base: Path) -> Target:
     authorization, tls = target.authorization, target.tls_config
     return Target(
         name=target.name,
@@ -304,7 +160,7 @@ def _resolve(target: _TargetSchema, file: _FileSchema, base: Path) -> Target:
     )
 
 
-def _tls(tls: _TlsSchema, base: Path) -> TlsConfig:
+def _tls(tls: TlsSchema, base: Path) -> TlsConfig:
     def path(file: Path | None) -> Path | None:
         return base / file if file else None
 
@@ -350,7 +206,7 @@ def _seconds(value: object, default: float) -> float:
         return default
 
 
-def _notes(file: _FileSchema, base: Path) -> Iterator[Problem]:
+def _notes(file: FileSchema, base: Path) -> Iterator[Problem]:
     for index, target in enumerate(file.targets):
         for key, note in _UNUSED_KEYS.items():
             if getattr(target, key) is not None:

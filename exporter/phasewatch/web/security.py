@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phasewatch.errors import ConfigError, Problem
+from phasewatch.schema import Section
 from phasewatch.yamlfile import problem, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -52,11 +53,7 @@ def _bcrypt_hash(value: str) -> str:
     return value
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class _TlsServerSchema(_Schema):
+class _TlsServerSchema(Section):
     cert_file: Path
     key_file: Path
     client_ca_file: Path | None = None
@@ -70,7 +67,7 @@ class _TlsServerSchema(_Schema):
         return self
 
 
-class _WebSchema(_Schema):
+class _WebSchema(Section):
     tls_server_config: _TlsServerSchema | None = None
     basic_auth_users: dict[str, Annotated[str, AfterValidator(_bcrypt_hash)]] = Field(default_factory=dict)
 
