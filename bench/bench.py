@@ -22,8 +22,8 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from phasewatch.config import Target
+from phasewatch.pagereader import PageReader
 from phasewatch.recording import Reader
-from phasewatch.samples import PageReader
 from phasewatch.target import TargetState, Timing, snapshot, succeed
 
 ROOT = Path(__file__).parent.parent

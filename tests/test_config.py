@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from phasewatch.config import DEFAULT_CONFIG, Authorization, Config, Target, TlsConfig, load, load_or_default, parse
+from phasewatch.config import (
+    DEFAULT_CONFIG,
+    Authorization,
+    Config,
+    Limits,
+    Target,
+    Thresholds,
+    TlsConfig,
+    load,
+    load_or_default,
+    parse,
+)
 from phasewatch.errors import ConfigError
 
 EXAMPLE = """\
@@ -52,7 +63,30 @@ def test_the_example_of_the_manual_is_valid() -> None:
         timeout=4.0,
         authorization=Authorization("Bearer", Path("/run/secrets/key")),
         api_servers=1,
+        limits=Limits(max_num_seqs=256, max_num_batched_tokens=8192),
     )
+
+
+def test_thresholds_are_set_for_all_targets_and_for_one() -> None:
+    text = one_target(saturation={"prefill_share": 0.4})
+    found = target_of(
+        parse(text.replace('{"targets"', '{"saturation": {"memory": "20s", "prefill_share": 0.5}, "targets"'))
+    )
+    assert found.thresholds == Thresholds(memory=20.0, prefill_share=0.4)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"prefill_share": 0}, "saturation.prefill_share: expected more than 0, found 0"),
+        ({"prefill_share": 1.5}, "saturation.prefill_share: expected 1 or less, found 1.5"),
+        ({"prefill_share": "x"}, "saturation.prefill_share: expected a number, found 'x'"),
+        ({"memory": 15}, "saturation.memory: expected a duration such as 5s, 500ms or 1m, found 15"),
+        ({"hysterese": "5s"}, "saturation.hysterese: unknown key; did you mean hysteresis?"),
+    ],
+)
+def test_a_threshold_that_cannot_be_is_a_mistake(value: dict[str, Any], message: str) -> None:
+    assert complaints(one_target(saturation=value)) == [f"targets[0].{message}"]
 
 
 def test_a_valid_key_without_use_is_noted_not_refused() -> None:
@@ -60,8 +94,6 @@ def test_a_valid_key_without_use_is_noted_not_refused() -> None:
         "targets[0].device: accepted, but this version computes no ceilings yet",
         "targets[0].model: accepted, but this version computes no ceilings yet",
         "targets[0].probe: accepted, but a vllm target is never probed: its own metrics tell more",
-        "targets[0].server.max_num_seqs: accepted, but this version names no saturation state yet",
-        "targets[0].server.max_num_batched_tokens: accepted, but this version names no saturation state yet",
         "targets[0].authorization.credentials_file: cannot be read now: No such file or directory",
     ]
 
@@ -146,7 +178,7 @@ def test_a_configuration_cannot_be_changed() -> None:
     ("text", "problem"),
     [
         ("intervall: 5s\n", "intervall: unknown key; did you mean interval?"),
-        ("xyz: 5s\n", "xyz: unknown key; known here: body_size_limit, interval, targets, timeout, window"),
+        ("xyz: 5s\n", "xyz: unknown key; known here: body_size_limit, interval, saturation, targets, timeout, window"),
         ("interval: 5s\ninterval: 6s\n", "interval: given twice, in line 1 and line 2; keep one"),
         ("interval: 5\n", "interval: expected a duration such as 5s, 500ms or 1m, found 5"),
         ("interval: soon\n", "interval: expected a duration such as 5s, 500ms or 1m, found 'soon'"),
@@ -183,7 +215,7 @@ SIZE = "expected a size such as 16.06GB or 12GiB"
             {"xyz": 1},
             (
                 "xyz: unknown key; known here: authorization, backend, body_size_limit, device, interval, model, name, "
-                "optional, probe, server, timeout, tls_config, url, window"
+                "optional, probe, saturation, server, timeout, tls_config, url, window"
             ),
         ),
         ({"device": {"cuont": 1}}, "device.cuont: unknown key; did you mean count?"),

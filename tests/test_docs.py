@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from phasewatch import units
 from phasewatch.cli import DEFAULT_HOST, DEFAULT_PORT
+from phasewatch.config import Target, Thresholds, parse
 from phasewatch.engines.names import UPSTREAM, Kind
-from phasewatch.config import Target, parse
 from phasewatch.errors import ConfigError, Reason
 from phasewatch.exposition import SELF_METRICS, TABLE
 from phasewatch.flags import environment_name
@@ -229,6 +229,9 @@ def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
     told = documented_keys()[path][2]
     if field.is_required():
         assert told == "required"
+    elif path.startswith("saturation."):
+        default = getattr(Thresholds(), path.removeprefix("saturation."))
+        assert code(told) in {f"{default:g}s", f"{default:g}"}
     elif field.default is None:
         assert told in {"none", "as top level"}
     elif field.default_factory is not None:

@@ -16,7 +16,7 @@ import trustme
 from structlog.testing import capture_logs
 
 from pages import body_at, page
-from phasewatch.config import Authorization, Target, TlsConfig
+from phasewatch.config import Authorization, Limits, Target, TlsConfig
 from phasewatch.errors import Reason
 from phasewatch.exposition import target_families
 from phasewatch.monitor import Monitor
@@ -346,6 +346,7 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
     pages = iter([GOOD, GOOD, GOOD.replace("process_start_time_seconds 1", "process_start_time_seconds 2"), GOOD])
     told = {
         "/version": {"version": "0.32.0"},
+        "/server_info": {"vllm_config": {"scheduler_config": {"max_num_seqs": 64, "max_num_batched_tokens": 2048}}},
         "/v1/models": {"data": [{"id": "tiny", "root": "/m", "max_model_len": 4096}, {"id": "lora", "parent": "tiny"}]},
     }
 
@@ -360,19 +361,30 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
         await monitor.scrape()
         for _ in range(3):
             await monitor.refresh_facts()
-        assert asked == ["/version", "/v1/models"]
+        assert asked == ["/version", "/v1/models", "/server_info"]
+        assert monitor.current().facts.limits == Limits(64, 2048)
         assert monitor.current().facts.version == "0.32.0"
         assert list(monitor.current().facts.models) == ["tiny"]
         await monitor.scrape()
         await monitor.scrape()
         assert monitor.current().facts.version is None
         await monitor.refresh_facts()
-        assert len(asked) == 4
+        assert len(asked) == 6
 
     run(work)
 
 
-@pytest.mark.parametrize("answer", [b"", b"[]", b'{"version": 3, "data": "x"}', b'{"data": [1, {"id": 2}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"[]",
+        b'{"version": 3, "data": "x"}',
+        b'{"data": [1, {"id": 2}]}',
+        b'{"vllm_config": {"scheduler_config": {"max_num_seqs": "x"}}}',
+        b"\xff",
+    ],
+)
 def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
     def handle(request: httpx.Request) -> httpx.Response:
         return reply(200, GOOD if request.url.path == "/metrics" else answer)
@@ -383,5 +395,6 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
         await monitor.refresh_facts()
         assert monitor.current().facts.version is None
         assert not monitor.current().facts.models
+        assert monitor.current().facts.limits == Limits()
 
     run(work)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pages import Metrics, bodies, body_at, replayed, value, values
+from phasewatch.pagereader import PageReader
 from phasewatch.quantiles import QUANTILES
-from phasewatch.samples import PageReader
 from phasewatch.window import Window, grown, push
 from truth import Truth, truth
 

@@ -5,7 +5,7 @@ import pytest
 from pages import bodies, page
 from phasewatch.config import Target
 from phasewatch.errors import Reason, ScrapeError
-from phasewatch.samples import PageReader
+from phasewatch.pagereader import PageReader
 from phasewatch.target import ServerFacts, TargetState, Timing, fail, snapshot, succeed
 
 TARGET = Target("chat", "vllm", "http://a.invalid")

@@ -1,9 +1,11 @@
 import re
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
 
+from phasewatch.advice import ADVICE
 from phasewatch.errors import Reason
 from phasewatch.latency import Latencies, Latency
 from phasewatch.load import Load
@@ -11,6 +13,7 @@ from phasewatch.metric import SelfStatus
 from phasewatch.phases import Phases
 from phasewatch.quantiles import Quantile
 from phasewatch.samples import EngineKey
+from phasewatch.saturation import State
 from phasewatch.target import EngineReading, ServerFacts, TargetSnapshot, Trouble
 from phasewatch.web.landing import STYLE, page
 
@@ -18,7 +21,7 @@ STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=0.0, sc
 DASH = "\N{EN DASH}"
 HOSTILE = """<script>alert('x')</script>"><img src=x onerror=alert(1)>&amp;"""
 
-UNKNOWN = EngineReading(EngineKey("tiny", "0"), Phases(), Latencies(), Load(), None)
+UNKNOWN = EngineReading(EngineKey("tiny", "0"), Phases(), Latencies(), Load(), None, State.IDLE, asleep=False)
 UP = TargetSnapshot(
     name="chat",
     backend="vllm",
@@ -127,6 +130,7 @@ def test_unknown_numbers_are_dashes() -> None:
         "target": "chat",
         "model": "tiny",
         "engine": "0",
+        "state": "Idle",
         "prefill, one request (tok/s)": DASH,
         "prefill, server (tok/s)": DASH,
         "decode, one stream (tok/s)": DASH,
@@ -155,9 +159,12 @@ def test_known_numbers_stand_in_their_columns() -> None:
         ),
         Load(requests_running=1234.0, requests_waiting=0.0, kv_cache_usage_ratio=0.256),
         1.25,
+        State.KV_CACHE_FULL,
+        asleep=False,
     )
     assert list(numbers(reading).values()) == [
-        "chat", "tiny", "1", "12,345.7", "2.0", "3.0", "0.0", "0.025", "0.071", "1,234", "0", "26", "1.2",
+        "chat", "tiny", "1", "KV cache full",
+        "12,345.7", "2.0", "3.0", "0.0", "0.025", "0.071", "1,234", "0", "26", "1.2",
     ]  # fmt: skip
 
 
@@ -210,3 +217,11 @@ def test_every_class_of_the_page_has_a_style() -> None:
     classes = {name for _, attributes in Cells(text).tags for name in (attributes.get("class") or "").split()}
     assert {"up", "down", "unknown", "number", "error", "scroll"} == classes
     assert classes <= set(re.findall(r"\.([a-z]+)", STYLE))
+
+
+def test_a_state_that_hurts_is_explained_once_with_what_to_change() -> None:
+    hurt = replace(UNKNOWN, state=State.PREEMPTING)
+    text = page(STATUS, [replace(UP, engines=(hurt, hurt, UNKNOWN))])
+    assert text.count(f"<h2>{ADVICE[State.PREEMPTING].title}</h2>") == 1
+    assert all(escape(line) in text for line in ADVICE[State.PREEMPTING].change)
+    assert ADVICE[State.IDLE].meaning not in text

@@ -21,6 +21,8 @@ from phasewatch.schema import (
     DEFAULT_WINDOW,
     SECTIONS,
     FileSchema,
+    SaturationSchema,
+    ServerSchema,
     TargetSchema,
     TlsSchema,
 )
@@ -46,6 +48,41 @@ class TlsConfig:
 
 
 @dataclass(frozen=True)
+class Thresholds:
+    """When an engine counts as saturated, and how steadily. Times in seconds, the rest shares from 0 to 1.
+
+    Attributes:
+        memory: how far back a verdict looks. Batches come and go within seconds: shorter, and the valley between two
+            reads as relief; longer, and a burst that is over still counts.
+        hysteresis: shortest time that a state is kept, so that a timeline stays readable and an alert's `for` counts.
+        stuck_after: how long requests may wait while nothing runs and no token comes. Loading a LoRA adapter or
+            compiling a grammar takes seconds, not half a minute.
+        kv_cache_free: share of the KV cache below which it counts as full, unless a mean prompt needs more than that.
+            A cache is allocated in blocks and grows with every step, so the last percents are not usable.
+        prefill_share: share of running requests' time in prefill from which prefill limits. Requests that decode a
+            few dozen tokens spend a tenth or less there; where prefill eats the steps it is half and more.
+        step_budget_share: mean tokens per step / `max_num_batched_tokens` from which steps count as full.
+        deferred_share: share of the waiting requests that are deferred from which that is the cause.
+    """
+
+    memory: float = 15.0
+    hysteresis: float = 5.0
+    stuck_after: float = 30.0
+    kv_cache_free: float = 0.05
+    prefill_share: float = 0.3
+    step_budget_share: float = 0.8
+    deferred_share: float = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The server's own settings, None where nobody told."""
+
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class Target:
     """One server to watch; durations in seconds, sizes in bytes.
 
@@ -64,6 +101,8 @@ class Target:
     authorization: Authorization | None = None
     tls: TlsConfig | None = None
     api_servers: int | None = None
+    limits: Limits = Limits()
+    thresholds: Thresholds = Thresholds()
 
 
 @dataclass(frozen=True)
@@ -86,10 +125,6 @@ _UNUSED_KEYS: Final = {
     "device": "accepted, but this version computes no ceilings yet",
     "model": "accepted, but this version computes no ceilings yet",
     "probe": "accepted, but a vllm target is never probed: its own metrics tell more",
-}
-_UNUSED_SERVER_KEYS: Final = {
-    "max_num_seqs": "accepted, but this version names no saturation state yet",
-    "max_num_batched_tokens": "accepted, but this version names no saturation state yet",
 }
 
 
@@ -142,7 +177,7 @@ def _validated(raw: dict[Any, Any], problems: list[Problem], base: Path) -> Conf
 
 
 def _resolve(target: TargetSchema, file: FileSchema, base: Path) -> Target:
-    authorization, tls = target.authorization, target.tls_config
+    authorization, tls, server = target.authorization, target.tls_config, target.server or ServerSchema()
     return Target(
         name=target.name,
         backend=target.backend,
@@ -156,8 +191,14 @@ def _resolve(target: TargetSchema, file: FileSchema, base: Path) -> Target:
         if authorization
         else None,
         tls=_tls(tls, base) if tls else None,
-        api_servers=target.server.api_servers if target.server else None,
+        api_servers=server.api_servers,
+        limits=Limits(server.max_num_seqs, server.max_num_batched_tokens),
+        thresholds=Thresholds(**{**_given(file.saturation), **_given(target.saturation)}),
     )
+
+
+def _given(saturation: SaturationSchema | None) -> dict[str, float]:
+    return saturation.model_dump(exclude_none=True) if saturation else {}
 
 
 def _tls(tls: TlsSchema, base: Path) -> TlsConfig:
@@ -211,9 +252,6 @@ def _notes(file: FileSchema, base: Path) -> Iterator[Problem]:
         for key, note in _UNUSED_KEYS.items():
             if getattr(target, key) is not None:
                 yield Problem(f"targets[{index}].{key}", note)
-        for key, note in _UNUSED_SERVER_KEYS.items():
-            if target.server and getattr(target.server, key) is not None:
-                yield Problem(f"targets[{index}].server.{key}", note)
         for section in ("authorization", "tls_config"):
             for key, value in getattr(target, section) or ():
                 if isinstance(value, Path):

@@ -25,6 +25,7 @@ from phasewatch.metric import (
     of_self,
     of_target,
 )
+from phasewatch.saturation import State
 from phasewatch.target import EngineReading, TargetSnapshot
 
 
@@ -36,6 +37,11 @@ def _inter_token_bounds(engine: EngineReading) -> Iterator[Sample]:
     for order, found in quantiles:
         if found.upper is not None:
             yield {"quantile": str(order), "bound": "upper"}, found.upper
+
+
+def _saturation(engine: EngineReading) -> Iterator[Sample]:
+    for state in State:
+        yield {"state": state.value}, float(state is engine.state)
 
 
 def _target_info(target: TargetSnapshot) -> Iterator[Sample]:
@@ -247,6 +253,23 @@ LOAD_METRICS: Final = (
         "Preemptions per second over the window; vLLM counts one when the request puts out a token again "
         "(vLLM num_preemptions).",
         lambda engine: engine.load.preemptions_per_second,
+    ),
+    of_engine(
+        "llm_kv_cache_next_request_fits",
+        "1 if a request with a prompt of mean length would find room in the KV cache now, 0 if not.",
+        lambda engine: engine.load.kv_cache_next_request_fits,
+    ),
+    of_engine(
+        "llm_kv_cache_headroom_requests",
+        "How many more requests with a prompt of mean length fit into the KV cache now.",
+        lambda engine: engine.load.kv_cache_headroom_requests,
+    ),
+    EngineMetric(
+        "llm_saturation_state",
+        "1 for the state that the engine is in, 0 for the others: why requests wait, if they do.",
+        "gauge",
+        (*ENGINE_LABELS, "state"),
+        _saturation,
     ),
 )
 

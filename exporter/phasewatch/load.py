@@ -1,5 +1,6 @@
 """What an engine holds and what waits for it: queue, KV cache, and the stall that no histogram shows while it lasts."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ class Load:
     kv_cache_used_tokens: float | None = None
     context_tokens: float | None = None
     preemptions_per_second: float | None = None
+    kv_cache_headroom_requests: float | None = None
+    kv_cache_next_request_fits: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def load(past: History, growth: Increase | None, *, alone: bool) -> Load:
     now = past.samples[-1]
     capacity = kv_cache_capacity_tokens(now, alone=alone)
     used = None if capacity is None or now.kv_cache_usage is None else capacity * now.kv_cache_usage
+    headroom = _headroom(capacity, used, mean_prompt_tokens(growth, now))
     waiting = [
         (time, sample.requests_waiting)
         for time, sample in zip(past.times, past.samples, strict=True)
@@ -68,7 +72,26 @@ def load(past: History, growth: Increase | None, *, alone: bool) -> Load:
         kv_cache_used_tokens=used,
         context_tokens=ratio(used, now.requests_running),
         preemptions_per_second=ratio(growth.grown.preemptions, growth.seconds) if growth else None,
+        kv_cache_headroom_requests=headroom,
+        kv_cache_next_request_fits=None if headroom is None else float(headroom >= 1),
     )
+
+
+def mean_prompt_tokens(growth: Increase | None, now: EngineSample) -> float | None:
+    """Mean length of a prompt: of the requests that got their first token in the window, or else since the start."""
+    for sample in (growth.grown if growth else now, now):
+        first = sample.time_to_first_token
+        mean = ratio(sample.prompt_tokens, first.count if first else None)
+        if mean:
+            return mean
+    return None
+
+
+def _headroom(capacity: float | None, used: float | None, prompt: float | None) -> float | None:
+    """How many more requests of the mean prompt length fit; vLLM admits a request when its whole prompt does (0.22)."""
+    if capacity is None or used is None or prompt is None:
+        return None
+    return math.floor((capacity - used) / prompt)
 
 
 def _peak(values: Iterable[float | None]) -> float | None:

@@ -110,7 +110,7 @@ class Monitor:
             return
         asked = await self._engine.facts()
         if self._state.facts == facts:  # otherwise the server has restarted while it was asked
-            merged = ServerFacts(asked.version or facts.version, asked.models or facts.models)
+            merged = ServerFacts(asked.version or facts.version, asked.models or facts.models, asked.limits)
             self._show(replace(self._state, facts=merged))
 
     def _fail(self, error: ScrapeError, sent: float, done: float | None) -> None:

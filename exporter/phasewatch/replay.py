@@ -13,8 +13,8 @@ from phasewatch.config import Target
 from phasewatch.engines.vllm import interpret
 from phasewatch.errors import ScrapeError
 from phasewatch.exposition import target_families
+from phasewatch.pagereader import PageReader
 from phasewatch.recording import Reader
-from phasewatch.samples import PageReader
 from phasewatch.target import TargetSnapshot, TargetState, Timing, fail, snapshot, succeed
 
 

@@ -7,14 +7,24 @@ into what /metrics shows. Nothing here reads a clock or a network.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from phasewatch.config import Target
+from phasewatch.config import Limits, Target
 from phasewatch.errors import Reason, ScrapeError
 from phasewatch.latency import Latencies, latencies
-from phasewatch.load import Load, Progress, advance, load, token_stall_seconds
-from phasewatch.phases import Phases, has_one_api_server, phases
+from phasewatch.load import (
+    Load,
+    Progress,
+    advance,
+    kv_cache_capacity_tokens,
+    load,
+    mean_prompt_tokens,
+    token_stall_seconds,
+)
+from phasewatch.phases import Phases, has_one_api_server, phases, ratio
 from phasewatch.samples import EngineKey, Page
+from phasewatch.saturation import Saturation, State, recent
+from phasewatch.saturation import advance as saturation_advance
 from phasewatch.units import human_duration
-from phasewatch.window import Window, history, increase, push
+from phasewatch.window import History, Increase, Window, history, increase, push
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,7 @@ class ServerFacts:
 
     version: str | None = None
     models: Mapping[str, ModelFacts] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,7 @@ class TargetState:
     facts: ServerFacts = field(default_factory=ServerFacts)
     window: Window = field(default_factory=Window)
     progress: Mapping[EngineKey, Progress | None] = field(default_factory=dict)
+    saturation: Mapping[EngineKey, Saturation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,8 @@ class EngineReading:
     latencies: Latencies
     load: Load
     token_stall_seconds: float | None
+    state: State
+    asleep: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +113,8 @@ def succeed(state: TargetState, page: Page, timing: Timing, target: Target) -> T
     """The state after a scrape that gave a page. After a restart of the server nothing older is kept."""
     window = push(state.window, page, timing.done, target.window)
     begun = len(window.snapshots) == 1
-    known = {} if begun else state.progress
-    return replace(
+    known = TargetState() if begun else state
+    next_state = replace(
         state,
         answered=True,
         trouble=None,
@@ -108,7 +122,11 @@ def succeed(state: TargetState, page: Page, timing: Timing, target: Target) -> T
         last_success=timing.wall,
         facts=ServerFacts() if begun and state.window.snapshots else state.facts,
         window=window,
-        progress={key: advance(known.get(key), sample, timing.done) for key, sample in page.engines.items()},
+        progress={key: advance(known.progress.get(key), sample, timing.done) for key, sample in page.engines.items()},
+    )
+    return replace(
+        next_state,
+        saturation={key: _saturation(known.saturation.get(key), next_state, target, key) for key in page.engines},
     )
 
 
@@ -134,6 +152,7 @@ def fail(state: TargetState, error: ScrapeError, timing: Timing) -> TargetState:
         facts=ServerFacts() if gone else state.facts,
         window=Window() if gone else state.window,
         progress={} if gone else state.progress,
+        saturation={} if gone else state.saturation,
     )
 
 
@@ -171,11 +190,42 @@ def _readings(state: TargetState, target: Target) -> tuple[EngineReading, ...]:
 def _reading(state: TargetState, target: Target, key: EngineKey, page: Page, now: float) -> EngineReading:
     past = history(state.window, key)
     growth = increase(past)
-    one_api_server = has_one_api_server(page.one_process, page.engines[key], target.api_servers)
     return EngineReading(
         key=key,
-        phases=phases(past, growth, one_api_server=one_api_server, version=state.facts.version),
+        phases=_phases(state, target, key, past, growth),
         latencies=latencies(growth),
         load=load(past, growth, alone=len(page.engines) == 1),
         token_stall_seconds=token_stall_seconds(state.progress.get(key), now),
+        state=state.saturation[key].state,
+        asleep=page.engines[key].awake == 0,
     )
+
+
+def _saturation(before: Saturation | None, state: TargetState, target: Target, key: EngineKey) -> Saturation:
+    whole = history(state.window, key)
+    past = recent(whole, target.thresholds.memory)
+    page = state.window.snapshots[-1].page
+    prompt = mean_prompt_tokens(increase(whole), past.samples[-1])
+    return saturation_advance(
+        before,
+        past,
+        _phases(state, target, key, past, increase(past)),
+        prompt_share=ratio(prompt, kv_cache_capacity_tokens(past.samples[-1], alone=len(page.engines) == 1)),
+        limits=_limits(state, target),
+        thresholds=target.thresholds,
+    )
+
+
+def _limits(state: TargetState, target: Target) -> Limits:
+    """The server's settings: what the operator said, else what the server says of itself."""
+    told, asked = target.limits, state.facts.limits
+    return Limits(
+        max_num_seqs=told.max_num_seqs or asked.max_num_seqs,
+        max_num_batched_tokens=told.max_num_batched_tokens or asked.max_num_batched_tokens,
+    )
+
+
+def _phases(state: TargetState, target: Target, key: EngineKey, past: History, growth: Increase | None) -> Phases:
+    page = state.window.snapshots[-1].page
+    one_api_server = has_one_api_server(page.one_process, page.engines[key], target.api_servers)
+    return phases(past, growth, one_api_server=one_api_server, version=state.facts.version)

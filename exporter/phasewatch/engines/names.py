@@ -57,6 +57,7 @@ class Upstream:
         kind: its type upstream.
         names: names without prefix and suffix, newest first, each with the releases that expose it by default.
         where: labels a sample must carry to count.
+        of_model: whether it is counted for all engines of a model together, without an engine label.
         combine: how several samples become one.
     """
 
@@ -65,11 +66,25 @@ class Upstream:
     names: Mapping[str, str]
     where: Mapping[str, str] = dataclass_field(default_factory=dict)
     combine: Combine = Combine.SUM
+    of_model: bool = False
 
 
 UPSTREAM: Final = (
     Upstream("requests_running", Kind.GAUGE, {"num_requests_running": "all"}),
     Upstream("requests_waiting", Kind.GAUGE, {"num_requests_waiting": "all"}),
+    Upstream(
+        "requests_deferred",
+        Kind.GAUGE,
+        {"num_requests_waiting_by_reason": "0.22 and newer"},
+        where={"reason": "deferred"},
+    ),
+    Upstream(
+        "awake",
+        Kind.GAUGE,
+        {"engine_sleep_state": "0.12 and newer"},
+        where={"sleep_state": "awake"},
+        combine=Combine.MAX,
+    ),
     Upstream(
         "kv_cache_usage",
         Kind.GAUGE,
@@ -108,6 +123,7 @@ UPSTREAM: Final = (
     ),
     Upstream("external_prefix_cache_hits", Kind.COUNTER, {"external_prefix_cache_hits": "0.12 and newer"}),
     Upstream("preemptions", Kind.COUNTER, {"num_preemptions": "all"}),
+    Upstream("rejections", Kind.COUNTER, {"admission_rejections": "0.32 and newer"}, of_model=True),
     # A histogram whose own name ends in _total.
     Upstream("iteration_tokens", Kind.TOTALS, {"iteration_tokens_total": "all"}),
     Upstream("time_to_first_token", Kind.HISTOGRAM, {"time_to_first_token_seconds": "all"}),

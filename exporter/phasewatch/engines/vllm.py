@@ -1,14 +1,16 @@
 """vLLM: its /metrics page, and what it says of itself at /version and /v1/models."""
 
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 import httpx
 
-from phasewatch.config import Target
+from phasewatch.config import Limits, Target
 from phasewatch.errors import Reason, ScrapeError
 from phasewatch.fetch import Answer, authorization_header, get, new_client
-from phasewatch.samples import Page, PageReader
+from phasewatch.pagereader import PageReader
+from phasewatch.samples import Page
 from phasewatch.target import ModelFacts, ServerFacts
 
 _ACCEPT: Final = "text/plain;version=0.0.4"
@@ -49,8 +51,9 @@ class VllmEngine:
         return interpret(self._reader, answer)
 
     async def facts(self) -> ServerFacts:
-        """Ask for the version and the models. An endpoint that does not answer leaves its part empty."""
-        return facts(await self._json("/version"), await self._json("/v1/models"))
+        """Ask for the version, the models and the limits. An endpoint that does not answer leaves its part empty."""
+        told = facts(await self._json("/version"), await self._json("/v1/models"))
+        return replace(told, limits=limits(await self._json("/server_info?config_format=json")))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -113,6 +116,18 @@ def facts(version: Any, models: Any) -> ServerFacts:
             if isinstance(entry, dict) and isinstance(entry.get("id"), str) and not entry.get("parent")
         },
     )
+
+
+def limits(server_info: Any) -> Limits:
+    """Limits from the answer of /server_info, which a server has in development mode only (0.32)."""
+    config = server_info.get("vllm_config") if isinstance(server_info, dict) else None
+    scheduler = config.get("scheduler_config") if isinstance(config, dict) else None
+    told = scheduler if isinstance(scheduler, dict) else {}
+    return Limits(_count(told.get("max_num_seqs")), _count(told.get("max_num_batched_tokens")))
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _model(entry: dict[str, Any]) -> ModelFacts:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
+from phasewatch.advice import advice_for
 from phasewatch.latency import Latency
 from phasewatch.metric import SelfStatus
 from phasewatch.target import EngineReading, TargetSnapshot
@@ -61,8 +62,9 @@ def _page(status: SelfStatus, targets: Sequence[TargetSnapshot]) -> Iterator[str
     if engines:
         heads = [f"{name} ({unit})" if unit else name for name, unit in _NUMBERS]
         yield "<h2>Models</h2>"
-        yield from _table(("target", "model", "engine", *heads), (_engine(*row) for row in engines))
+        yield from _table(("target", "model", "engine", "state", *heads), (_engine(*row) for row in engines))
         yield "<p>A dash stands for a number that is not known now. Speeds and latencies cover the target's window.</p>"
+        yield from _advice(engines)
     yield "</body></html>"
 
 
@@ -117,13 +119,24 @@ def _engine(target: TargetSnapshot, engine: EngineReading) -> str:
         _number(None if usage is None else 100 * usage, 0),
         _number(engine.token_stall_seconds, 1),
     )
-    names = (target.name, engine.key.model_name, engine.key.engine)
+    words = advice_for(engine.state, asleep=engine.asleep)
+    names = (target.name, engine.key.model_name, engine.key.engine, words.title)
     return (
         "<tr>"
         + "".join(f"<td>{escape(name)}</td>" for name in names)
         + "".join(f'<td class="number">{number}</td>' for number in numbers)
         + "</tr>"
     )
+
+
+def _advice(engines: Sequence[tuple[TargetSnapshot, EngineReading]]) -> Iterator[str]:
+    """What each state that is shown means and what to change, once."""
+    shown = dict.fromkeys(advice_for(engine.state, asleep=engine.asleep) for _, engine in engines)
+    for words in shown:
+        if words.change:
+            yield f"<h2>{escape(words.title)}</h2><p>{escape(words.meaning)}</p><ul>"
+            yield from (f"<li>{escape(line)}</li>" for line in (*words.change, *words.avoid))
+            yield "</ul>"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pages import body_at, histogram, page
 from phasewatch.engines.names import UPSTREAM, Kind
 from phasewatch.errors import Reason, ScrapeError
-from phasewatch.samples import EngineKey, EngineSample, PageReader
+from phasewatch.pagereader import PageReader
+from phasewatch.samples import EngineKey, EngineSample
 
 KEY = EngineKey("m", "0")
 GOOD = page({"generation_tokens_total": 5})
@@ -43,7 +44,16 @@ def spellings() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("field", "sample"), list(spellings()))
 def test_every_name_that_a_fact_ever_had_is_read(field: str, sample: str) -> None:
-    assert getattr(read(page({sample: 3})), field) == 3
+    other = "num_requests_running" if field == "requests_waiting" else "num_requests_waiting"
+    assert getattr(read(page({sample: 3, other: 1})), field) == 3
+
+
+def test_what_is_counted_for_a_model_counts_for_each_of_its_engines() -> None:
+    text = "".join(page({"num_requests_running": 1}, labels=f'engine="{rank}",model_name="m"') for rank in (3, 4))
+    for reason, count in (("max_num_queued_reqs", 5), ("max_num_queued_tokens", 2)):
+        text += page({"admission_rejections_total": count}, labels=f'model_name="m",reason="{reason}"')
+    engines = PageReader().read(text).engines
+    assert {key.engine: sample.rejections for key, sample in engines.items()} == {"3": 7, "4": 7}
 
 
 @pytest.mark.parametrize("name", ["inter_token_latency_seconds", "time_per_output_token_seconds"])

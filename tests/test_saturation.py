@@ -1,0 +1,255 @@
+"""The saturation signature: right on labelled recordings of real servers, steady, and never at a loss."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pages import RECORDINGS
+from phasewatch.config import Limits, Target, Thresholds
+from phasewatch.phases import Phases
+from phasewatch.recording import Reader
+from phasewatch.replay import replay
+from phasewatch.samples import EngineKey, EngineSample, Histogram, Page
+from phasewatch.saturation import Saturation, State, advance, recent, verdict
+from phasewatch.target import TargetState, Timing, snapshot, succeed
+from phasewatch.window import History
+
+KEY = EngineKey("m", "0")
+TARGET = Target("chat", "vllm", "http://a.invalid")
+LABELS = json.loads((RECORDINGS / "labels.json").read_text())
+
+
+def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, State]]:
+    for time, shown in replay(Reader(RECORDINGS / f"{name}.jsonl.xz"), target):
+        for engine in shown.engines:
+            yield time, engine.key.engine, engine.state
+
+
+@pytest.mark.parametrize("window", [10.0, 60.0])
+@pytest.mark.parametrize("name", LABELS)
+def test_every_labelled_second_of_a_real_server_gets_an_accepted_state(name: str, window: float) -> None:
+    wrong = [
+        (time, engine, state)
+        for time, engine, state in states(name, replace(TARGET, window=window))
+        for span in LABELS[name]
+        if span["from"] <= time <= span["to"] and state not in span["states"]
+    ]
+    assert wrong == []
+
+
+def test_knowing_the_slots_does_not_change_what_is_right() -> None:
+    for name, slots in (("seq-limit", 4), ("prefill-limited", 256), ("kv-saturation", 256), ("shedding", 4)):
+        for time, _, state in states(name, replace(TARGET, limits=Limits(slots, None))):
+            accepted = [span["states"] for span in LABELS[name] if span["from"] <= time <= span["to"]]
+            assert not accepted or state in accepted[0]
+
+
+def test_a_server_that_is_paused_becomes_stuck_and_nothing_else_does() -> None:
+    for name in LABELS:
+        assert (State.STUCK in {state for _, _, state in states(name)}) == (name == "paused")
+
+
+def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
+    state = TargetState()
+    for second in range(20):
+        page = Page(
+            None,
+            False,
+            {
+                EngineKey("m", "0"): sample(second, running=4, waiting=9, usage=0.99),
+                EngineKey("m", "1"): sample(second, running=2, waiting=0, usage=0.1),
+            },
+        )
+        state = succeed(state, page, Timing(second, second + 0.1, None), TARGET)
+    found = {engine.key.engine: engine.state for engine in snapshot(state, TARGET).engines}
+    assert found == {"0": State.KV_CACHE_FULL, "1": State.HEALTHY}
+
+
+def test_a_stall_behind_one_huge_prompt_shows_within_three_scrapes_and_is_not_called_stuck() -> None:
+    state, stalls = TargetState(), []
+    for second in range(60):
+        tokens = min(second, 10)
+        page = Page(None, False, {KEY: sample(tokens, running=3, waiting=2, usage=0.3)})
+        state = succeed(state, page, Timing(second, second + 0.1, None), TARGET)
+        (engine,) = snapshot(state, TARGET).engines
+        assert engine.state is not State.STUCK
+        stalls.append(engine.token_stall_seconds)
+    assert stalls[13] == pytest.approx(3)
+    assert stalls[30] == pytest.approx(20)
+
+
+def sample(
+    tokens: float, *, running: float | None, waiting: float | None, usage: float | None, **facts: float
+) -> EngineSample:
+    quiet = EngineSample(preemptions=0.0, rejections=0.0, requests_deferred=0.0, generation_tokens=float(tokens))
+    gauges = {"requests_running": running, "requests_waiting": waiting, "kv_cache_usage": usage}
+    return replace(quiet, **gauges, **facts)  # type: ignore[arg-type]  # the names are those of the fields
+
+
+def judged(
+    *samples: EngineSample,
+    phases: Phases | None = None,
+    prompt_share: float | None = None,
+    limits: Limits | None = None,
+) -> State:
+    past = History(tuple(map(float, range(len(samples)))), samples, frozenset())
+    return verdict(
+        past,
+        phases or Phases(decode_streams=3.0, prefill_streams=0.1),
+        prompt_share=prompt_share,
+        limits=limits or Limits(),
+        thresholds=Thresholds(),
+    )
+
+
+QUEUE = [sample(second, running=4, waiting=5, usage=0.5) for second in range(5)]
+IDLE = [sample(7, running=0, waiting=0, usage=0) for _ in range(5)]
+
+
+def test_nothing_at_all_is_idle_and_so_is_a_page_without_gauges() -> None:
+    assert judged(*IDLE) is State.IDLE
+    assert judged(sample(7, running=None, waiting=None, usage=None)) is State.IDLE
+
+
+def test_a_short_request_between_two_scrapes_is_no_idleness() -> None:
+    assert judged(*IDLE, sample(9, running=0, waiting=0, usage=0)) is State.HEALTHY
+
+
+def test_a_full_cache_without_a_queue_is_healthy() -> None:
+    assert judged(*(sample(second, running=9, waiting=0, usage=0.99) for second in range(5))) is State.HEALTHY
+
+
+def test_a_queue_that_a_single_scrape_saw_is_healthy() -> None:
+    samples = [sample(second, running=4, waiting=9 if second == 4 else 0, usage=0.99) for second in range(5)]
+    assert judged(*samples) is State.HEALTHY
+
+
+def test_a_cache_limits_where_the_next_prompt_does_not_fit_however_far_from_full() -> None:
+    assert judged(*QUEUE, prompt_share=0.6) is State.KV_CACHE_FULL
+    assert judged(*QUEUE, prompt_share=0.4) is State.CONCURRENCY_LIMITED
+
+
+def test_a_valley_between_two_batches_is_no_relief() -> None:
+    samples = [sample(second, running=4, waiting=5, usage=usage) for second, usage in enumerate((0.98, 0.9, 0.5, 0.4))]
+    assert judged(*samples) is State.KV_CACHE_FULL
+
+
+def test_preemptions_go_before_a_full_cache_and_refusals_before_both() -> None:
+    full = [sample(second, running=4, waiting=5, usage=0.99) for second in range(5)]
+    preempted = sample(5, running=4, waiting=5, usage=0.99, preemptions=1)
+    assert judged(*full, preempted) is State.PREEMPTING
+    assert judged(*full, replace(preempted, rejections=1.0)) is State.SHEDDING
+
+
+def test_requests_that_wait_for_something_else_are_deferred() -> None:
+    deferred = [replace(one, requests_deferred=4.0) for one in QUEUE]
+    assert judged(*deferred) is State.DEFERRED
+    assert judged(*(replace(one, requests_deferred=2.0) for one in QUEUE)) is State.CONCURRENCY_LIMITED
+
+
+def test_a_queue_with_nothing_running_has_another_cause_than_capacity() -> None:
+    assert judged(*(replace(one, requests_running=0.0) for one in QUEUE)) is State.DEFERRED
+
+
+@pytest.mark.parametrize(
+    ("phases", "limits", "state"),
+    [
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(), State.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=2.0, prefill_streams=2.0), Limits(), State.PREFILL_LIMITED),
+        (Phases(decode_streams=1.0, prefill_streams=0.0), Limits(), State.PREFILL_LIMITED),
+        (Phases(decode_streams=4.0, prefill_streams=0.0), Limits(), State.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=4), State.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=256), State.PREFILL_LIMITED),
+        (Phases(decode_streams=3.0, step_tokens=500.0), Limits(max_num_batched_tokens=512), State.PREFILL_LIMITED),
+        (Phases(decode_streams=3.6, step_tokens=100.0), Limits(max_num_batched_tokens=512), State.CONCURRENCY_LIMITED),
+        (Phases(), Limits(), State.CONCURRENCY_LIMITED),
+    ],
+)
+def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
+    phases: Phases, limits: Limits, state: State
+) -> None:
+    assert judged(*QUEUE, phases=phases, limits=limits) is state
+
+
+def followed(samples: list[tuple[float, EngineSample]], thresholds: Thresholds | None = None) -> list[Saturation]:
+    """The saturation after each scrape."""
+    found: Saturation | None = None
+    shown = []
+    for count in range(1, len(samples) + 1):
+        times, seen = zip(*samples[:count], strict=True)
+        chosen = thresholds or Thresholds()
+        past = recent(History(times, seen, frozenset()), chosen.memory)
+        found = advance(found, past, Phases(), prompt_share=0.1, limits=Limits(), thresholds=chosen)
+        shown.append(found)
+    return shown
+
+
+def test_waiting_with_nothing_running_is_stuck_after_half_a_minute_and_not_before() -> None:
+    blocked = [(float(second), sample(7, running=0, waiting=2, usage=0)) for second in range(40)]
+    shown = followed(blocked)
+    assert [one.state is State.STUCK for one in shown] == [second >= 30 for second in range(40)]
+
+
+def test_a_token_or_a_running_request_ends_the_wait_for_stuck() -> None:
+    for broken in (sample(8, running=0, waiting=2, usage=0), sample(7, running=1, waiting=2, usage=0)):
+        blocked = [(float(second), sample(7, running=0, waiting=2, usage=0)) for second in range(20)]
+        after = [(float(second), replace(broken, requests_running=0.0)) for second in range(21, 45)]
+        assert State.STUCK not in {one.state for one in followed([*blocked, (20.0, broken), *after])}
+
+
+WALK = st.lists(st.integers(-1, 1), min_size=20, max_size=120)
+
+
+@given(WALK, st.sampled_from(["usage", "waiting", "deferred"]), st.sampled_from([2.0, 5.0, 10.0]))
+def test_a_walk_around_a_threshold_never_flaps_faster_than_the_hysteresis(
+    walk: list[int], threshold: str, hysteresis: float
+) -> None:
+    samples = []
+    for second, step in enumerate(itertools.accumulate(walk)):
+        facts = {
+            "usage": {"waiting": 5.0, "usage": 0.86 + 0.02 * (step % 5)},
+            "waiting": {"waiting": float(step % 2), "usage": 0.99},
+            "deferred": {"waiting": 10.0, "usage": 0.5, "requests_deferred": 5.0 + step % 3},
+        }[threshold]
+        samples.append((float(second), sample(second, running=4, **facts)))
+    shown = followed(samples, Thresholds(hysteresis=hysteresis))
+    changes = [one.since for before, one in itertools.pairwise(shown) if one.state is not before.state]
+    assert all(later - earlier >= hysteresis for earlier, later in itertools.pairwise(changes))
+
+
+FACT = st.none() | st.floats(0, 50)
+PAGE = st.builds(
+    lambda running, waiting, usage, deferred, tokens, preemptions, rejections, latency: EngineSample(
+        requests_running=running,
+        requests_waiting=waiting,
+        requests_deferred=deferred,
+        kv_cache_usage=usage,
+        generation_tokens=tokens,
+        preemptions=preemptions,
+        rejections=rejections,
+        inter_token_latency=latency,
+        prefill_time=latency,
+        time_to_first_token=latency,
+        cache_config={"kv_cache_size_tokens": "512"},
+    ),
+    *(FACT, FACT, st.none() | st.floats(0, 1.2), FACT, FACT, FACT, FACT),
+    st.none() | st.builds(Histogram, st.floats(-5, 50), st.integers(0, 20).map(float)),
+)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 90), PAGE, st.booleans()), min_size=1, max_size=25))
+def test_any_order_of_pages_gaps_and_restarts_gives_exactly_one_state_and_never_an_exception(
+    steps: list[tuple[float, EngineSample, bool]],
+) -> None:
+    state, time = TargetState(), 0.0
+    for seconds, found, there in steps:
+        time += seconds
+        engines = {KEY: found} if there else {}
+        state = succeed(state, Page(None, False, engines), Timing(time, time, None), TARGET)
+        shown = snapshot(state, TARGET)
+        assert [isinstance(engine.state, State) for engine in shown.engines] == [True] * len(engines)
