@@ -13,7 +13,9 @@ help:  ## Show this list
 install: $(INSTALLED)  ## Install PhaseWatch and the tools of its developers into .venv
 
 $(INSTALLED): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is older than Python 3.11; give another one: make $(or $(MAKECMDGOALS),install) PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable . --group dev
 	touch $@

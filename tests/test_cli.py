@@ -152,7 +152,7 @@ def test_check_tells_notes_and_still_exits_with_0(tmp_path: Path, capsys: pytest
     path.write_text('targets: [{name: a, backend: vllm, url: "http://a", model: {weights: 16GB}}]')
     assert main(["check", "--config.file", str(path)]) == 0
     told = capsys.readouterr()
-    assert told.err == "note: targets[0].model: accepted, but this version computes no ceilings yet\n"
+    assert told.err == "note: targets[0].model: accepted, but not used by this version\n"
 
 
 def test_check_tells_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +228,7 @@ def test_replay_asks_which_of_several_targets_is_meant(tmp_path: Path, capsys: p
     assert main(["replay", RECORDING, "--config.file", str(path), "--target", "cat"]) == 1
     assert capsys.readouterr().err == (
         "--target: the configuration has several targets, name one of them: chat, code\n"
-        "--target: no address and no target of the configuration, which has: chat, code\n"
+        "--target: no target has this name (the configuration has: chat, code)\n"
     )
 
 
@@ -245,7 +245,7 @@ def test_the_format_may_come_from_the_environment_and_a_flag_beats_it(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read after line 0: No such file or directory"),
+        (None, "cannot be read: No such file or directory"),
         (b"{}\n", 'no recording: expected a first line with "kind": "header"'),
         (b"nonsense\n", "no valid JSON"),
     ],
@@ -302,7 +302,18 @@ def test_record_with_nothing_listening_exits_with_1(tmp_path: Path, capsys: pyte
     words = ["--target", gone.url, "--duration", "100ms", "--interval", "100ms"]
     assert main(["record", *words, "--output", str(tmp_path / "new.jsonl")]) == 1
     told = capsys.readouterr().err.splitlines()[-1]
-    assert told == f"not one page could be had from {gone.url}: connect: cannot connect: Connection refused"
+    why = "connect: cannot connect: Connection refused"
+    assert told == f"not one page could be had from {gone.url}, nothing was written: {why}"
+
+
+def test_record_of_what_is_no_vllm_says_that_it_is_of_no_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--duration", "100ms", "--interval", "100ms", "--output", str(tmp_path / "new.jsonl")]
+    with FakeVllm(b"python_gc_objects_collected_total 1\n") as other:
+        assert main(["record", "--target", other.url, *words]) == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "but not one page can be used: no_metrics: the page has no vllm metrics" in told
 
 
 @pytest.mark.parametrize(
@@ -313,7 +324,13 @@ def test_record_with_nothing_listening_exits_with_1(tmp_path: Path, capsys: pyte
             "http://user:hunter2@h",
             "--target: user and password are not taken from the url; use authorization with a credentials_file",
         ),
-        ("chat", "--target: no address and no target of the configuration, which has: vllm"),
+        (
+            "chat",
+            (
+                "--target: no target has this name "
+                "(an address begins with http:// or https://; the configuration has: vllm)"
+            ),
+        ),
     ],
 )
 def test_record_refuses_what_is_no_target(

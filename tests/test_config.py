@@ -91,9 +91,9 @@ def test_a_threshold_that_cannot_be_is_a_mistake(value: dict[str, Any], message:
 
 def test_a_valid_key_without_use_is_noted_not_refused() -> None:
     assert [str(note) for note in parse(EXAMPLE).notes] == [
-        "targets[0].device: accepted, but this version computes no ceilings yet",
-        "targets[0].model: accepted, but this version computes no ceilings yet",
-        "targets[0].probe: accepted, but a vllm target is never probed: its own metrics tell more",
+        "targets[0].device: accepted, but not used by this version",
+        "targets[0].model: accepted, but not used by this version",
+        "targets[0].probe: accepted, but not used: a vllm target is never sent a request",
         "targets[0].authorization.credentials_file: cannot be read now: No such file or directory",
     ]
 
@@ -186,7 +186,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         ("window: 1\n", "window: expected a duration such as 5s, 500ms or 1m, found 1"),
         ("window: 0s\n", "window: expected a duration above 0"),
         ("timeout: 0ms\n", "timeout: expected a duration above 0"),
-        ("timeout: [4s]\n", "timeout: expected a duration such as 5s, 500ms or 1m, found ['4s']"),
+        ("timeout: [4s]\n", "timeout: expected a duration such as 5s, 500ms or 1m, found a list"),
         ("body_size_limit: 16\n", "body_size_limit: expected a size such as 16.06GB or 12GiB, found 16"),
         ("body_size_limit: 0MB\n", "body_size_limit: expected a size such as 16.06GB or 12GiB, found '0MB'"),
         (
@@ -195,7 +195,10 @@ def test_a_configuration_cannot_be_changed() -> None:
         ),
         (
             "interval: 2m\n",
-            "targets[0].window: expected at least the interval of 2m 0s, found 1m 0s: one window must hold two scrapes",
+            (
+                "targets[0].window: expected at least the interval of 2m, but the default is 1m: "
+                "one window must hold two scrapes"
+            ),
         ),
     ],
 )
@@ -396,10 +399,17 @@ def test_a_window_that_is_too_short_is_told_in_figures_that_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("body_size_limit", "9" * 400 + "GB"), ("body_size_limit", "16kiB"), ("interval", "9000000000d")]
+    ("key", "value"),
+    [
+        ("body_size_limit", "9" * 400 + "GB"),
+        ("body_size_limit", "16kiB"),
+        ("interval", "9000000000d"),
+        ("window", "9" * 400 + "s"),
+        ("timeout", "25h"),
+    ],
 )
 def test_an_impossible_amount_is_a_mistake_like_any_other(key: str, value: str) -> None:
-    (problem,) = complaints(one_target(**{key: value, "window": "9000000000d"} if key == "interval" else {key: value}))
+    (problem,) = complaints(one_target(**{key: value}))
     assert problem.startswith(f"targets[0].{key}: expected ")
 
 
@@ -522,3 +532,39 @@ def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load(tmp_path / "binary.yml")
     assert str(refused.value) == f"{tmp_path / 'binary.yml'}: is not UTF-8 text: invalid start byte at byte 0"
+
+
+def test_null_says_nothing_so_the_key_of_the_file_counts() -> None:
+    text = '{"interval": "1s", "window": "2s", "targets": [%s]}'
+    entry = '{"name": "chat", "backend": "vllm", "url": "http://h", "interval": null}'
+    assert target_of(parse(text % entry)).interval == 1.0
+    short = entry.replace('"interval": null', '"interval": null, "window": "500ms"')
+    assert complaints(text % short)[0].startswith("targets[0].window: expected at least the interval of 1s")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: !!bool abc\n",
+        "a: !!timestamp abc\n",
+        "a: !!int x\n",
+        "a: !!python/object:os.system x\n",
+        "interval: 2026-13-45\n",
+        "a: " + "[" * 5000,
+        "a: &a [*a]\n",
+    ],
+)
+def test_whatever_yaml_makes_of_a_text_it_is_told_as_mistakes(text: str) -> None:
+    assert complaints(text)
+
+
+def test_a_file_that_never_ends_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(Path("/dev/zero"))
+    assert str(refused.value.problems[0]) == "/dev/zero: is larger than 1 MB: is it the right file?"
+
+
+@pytest.mark.parametrize("value", ["http://me:hunter2@h", ["http://me:hunter2@h"], [{"x": "http://me:hunter2@h"}]])
+@pytest.mark.parametrize("key", ["timeout", "body_size_limit", "optional"])
+def test_an_address_put_elsewhere_is_not_repeated(key: str, value: Any) -> None:
+    assert SECRET not in "".join(complaints(one_target(**{key: value})))

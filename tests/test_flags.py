@@ -109,7 +109,7 @@ def test_an_address_is_host_and_port(value: str, address: tuple[str, int]) -> No
         )),
         (flags.duration, "5", "expected a duration such as 5s, 500ms or 1m, found '5'"),
         (flags.duration, "0s", "expected a duration above 0"),
-        (flags.log_level, "INFO", "expected debug, info, warning or error, found 'INFO'"),
+        (flags.log_level, "warn", "expected debug, info, warning or error, found 'warn'"),
         (flags.log_format, "text", "expected logfmt or json, found 'text'"),
         (flags.replay_format, "yaml", "expected json or openmetrics, found 'yaml'"),
         (flags.recording_path, "x.txt", "expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found 'x.txt'"),

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import os
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
@@ -52,6 +53,8 @@ BAD: list[tuple[str, Behaviour, Reason]] = [
     ("a page of python_* only", answers(b'python_info{version="3.12"} 1.0\n'), Reason.NO_METRICS),
     ("an empty page", answers(b""), Reason.NO_METRICS),
     ("a connection that breaks", resets, Reason.CONNECT),
+    ("a refusal in an unknown encoding", answers(b"?", "Content-Encoding: br", status="401 No"), Reason.AUTH),
+    ("two compressed pages in one", answers(2 * gzip.compress(HALF), "Content-Encoding: gzip"), Reason.PARSE),
     ("a server that hangs up at once", sends(b""), Reason.CONNECT),
     ("something that is not HTTP", sends(b"SSH-2.0-OpenSSH_9.2\r\n"), Reason.CONNECT),
 ]
@@ -382,6 +385,8 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
         b'{"version": 3, "data": "x"}',
         b'{"data": [1, {"id": 2}]}',
         b'{"vllm_config": {"scheduler_config": {"max_num_seqs": "x"}}}',
+        b'{"version": "\\ud800", "data": [{"id": "\\ud800"}]}',
+        b"[" * 200_000,
         b"\xff",
     ],
 )
@@ -396,5 +401,51 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
         assert monitor.current().facts.version is None
         assert not monitor.current().facts.models
         assert monitor.current().facts.limits == Limits()
+
+    run(work)
+
+
+def test_facts_do_not_make_an_old_scrape_look_fresh() -> None:
+    clock = Clock()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return reply(200, GOOD) if request.url.path == "/metrics" else reply(401)
+
+    async def work() -> None:
+        monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), clock, lambda: 0.0, httpx.MockTransport(handle))
+        await monitor.scrape()
+        for _ in range(5):
+            clock.now += 15
+            await monitor.refresh_facts()
+        assert monitor.current().up is False
+
+    run(work)
+
+
+def test_no_cookie_is_kept() -> None:
+    seen: list[str | None] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("cookie"))
+        answer = reply(200, GOOD)
+        answer.headers["set-cookie"] = f"n{len(seen)}=1"
+        return answer
+
+    async def work() -> None:
+        monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        for _ in range(3):
+            await monitor.scrape()
+
+    run(work)
+    assert seen == [None, None, None]
+
+
+def test_a_secret_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    async def work() -> None:
+        monitor = watch("http://127.0.0.1:1", authorization=Authorization("Bearer", tmp_path / "pipe"))
+        await monitor.scrape()
+        assert trouble(monitor)[0] is Reason.AUTH
 
     run(work)

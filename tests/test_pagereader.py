@@ -12,7 +12,7 @@ from pages import body_at, histogram, page
 from phasewatch.engines.names import UPSTREAM, Kind
 from phasewatch.errors import Reason, ScrapeError
 from phasewatch.pagereader import PageReader
-from phasewatch.samples import EngineKey, EngineSample
+from phasewatch.samples import EngineKey, EngineSample, Page
 
 KEY = EngineKey("m", "0")
 GOOD = page({"generation_tokens_total": 5})
@@ -45,7 +45,7 @@ def spellings() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("field", "sample"), list(spellings()))
 def test_every_name_that_a_fact_ever_had_is_read(field: str, sample: str) -> None:
     other = "num_requests_running" if field == "requests_waiting" else "num_requests_waiting"
-    assert getattr(read(page({sample: 3, other: 1})), field) == 3
+    assert getattr(read(page({sample: 0.5, other: 1})), field) == 0.5
 
 
 def test_what_is_counted_for_a_model_counts_for_each_of_its_engines() -> None:
@@ -174,9 +174,38 @@ def test_usage_that_each_process_remembers_gives_way_to_that_of_the_engine() -> 
     assert read(text).kv_cache_usage == 0.003
 
 
-@pytest.mark.parametrize(("ending", "one"), [("# EOF\n", True), ("process_start_time_seconds 5\n", True), ("", False)])
-def test_a_single_process_is_told_by_its_start_or_by_its_openmetrics(ending: str, one: bool) -> None:
-    assert PageReader().read(GOOD + ending).one_process is one
+def test_the_start_of_the_process_and_the_dialect_are_told() -> None:
+    assert PageReader().read(GOOD + "process_start_time_seconds 5\n") == Page(5.0, False, {KEY: read(GOOD)})
+    assert PageReader().read(GOOD + "# EOF\n") == Page(None, True, {KEY: read(GOOD)})
+
+
+def test_a_cache_that_is_more_than_full_says_nothing() -> None:
+    assert read(GOOD + page({"kv_cache_usage_perc": 1.5})).kv_cache_usage is None
+
+
+def test_a_page_of_very_many_engines_is_refused_and_read_in_linear_time() -> None:
+    text = "".join(f'vllm:generation_tokens_total{{model_name="m",engine="{rank}"}} 1\n' for rank in range(60_000))
+    assert failure(text) == (Reason.TOO_LARGE, "the page speaks of 60000 engines, more than 256")
+
+
+def test_pages_that_fail_leave_nothing_behind() -> None:
+    reader = PageReader()
+    for number in range(20):
+        with pytest.raises(ScrapeError):
+            reader.read(page({"generation_tokens_total": 1}, labels=f'model_name="m{number}"') + "vllm:x{\n")
+    assert len(reader._by_text) == len(reader._by_identity) == 0  # noqa: SLF001
+
+
+def test_one_series_under_two_prefixes_is_a_series_given_twice() -> None:
+    assert failure(GOOD + GOOD.replace("vllm:", "vllm_"))[0] is Reason.PARSE
+
+
+def test_the_cache_of_replicas_that_share_a_page_is_unknown() -> None:
+    text = GOOD + "".join(
+        f'vllm:cache_config_info{{engine="0",kv_cache_size_tokens="512",ReplicaId="{replica}"}} 1.0\n'
+        for replica in "ab"
+    )
+    assert read(text).cache_config == {}
 
 
 def failure(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
@@ -203,6 +232,7 @@ def failure(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
             "line 2: the page holds a series of vllm:generation_tokens_total twice",
         ),
         (page({"generation_tokens_total": "x"}), Reason.PARSE, "line 1: the value of vllm:generation_tokens_total"),  # type: ignore[dict-item]
+        (page({"generation_tokens_total": "1_000"}), Reason.PARSE, "line 1: the value of vllm:generation_tokens_total"),  # type: ignore[dict-item]
         (page({"generation_tokens_total": float("nan")}), Reason.PARSE, "vllm:generation_tokens_total is nan"),
         (page({"generation_tokens_total": float("inf")}), Reason.PARSE, "vllm:generation_tokens_total is inf"),
         (page({"generation_tokens_total": -1}), Reason.PARSE, "vllm:generation_tokens_total is -1.0"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from phasewatch.phases import Phases, computed_prompt_tokens, has_one_api_server, phases
-from phasewatch.samples import EngineSample, Histogram
+from phasewatch.samples import EngineSample, Histogram, Page
 from phasewatch.window import History, Increase, grown
 
 START = EngineSample(
@@ -41,7 +41,11 @@ END = replace(
 
 
 def measured(
-    end: EngineSample = END, start: EngineSample = START, *, one_api_server: bool = True, version: str | None = "0.32.0"
+    end: EngineSample = END,
+    start: EngineSample = START,
+    *,
+    one_api_server: bool | None = True,
+    version: str | None = "0.32.0",
 ) -> Phases:
     past = History((0.0, 10.0), (start, end), frozenset())
     return phases(past, Increase(10.0, grown(start, end)), one_api_server=one_api_server, version=version)
@@ -142,19 +146,21 @@ def test_before_0_16_prefill_speed_is_known_only_where_nothing_was_ever_cached(
 
 
 @pytest.mark.parametrize(
-    ("one_process", "created", "configured", "one"),
+    ("page", "created", "configured", "one"),
     [
-        (True, None, None, True),
-        (False, 1.0, None, True),
-        (False, None, None, False),
-        (True, 1.0, 2, False),
-        (False, None, 1, True),
+        (Page(1.0, False, {}), None, None, True),
+        (Page(None, False, {}), 1.0, None, True),
+        (Page(None, False, {}), None, None, False),
+        (Page(None, True, {}), None, None, None),
+        (Page(1.0, False, {}), 1.0, 2, False),
+        (Page(None, True, {}), None, 2, False),
+        (Page(None, False, {}), None, 1, True),
     ],
 )
 def test_one_api_server_is_told_by_the_configuration_or_else_by_the_page(
-    one_process: bool, created: float | None, configured: int | None, one: bool
+    page: Page, created: float | None, configured: int | None, one: bool | None
 ) -> None:
-    assert has_one_api_server(one_process, EngineSample(created=created), configured) is one
+    assert has_one_api_server(page, EngineSample(created=created), configured) is one
 
 
 def test_behind_several_api_servers_steps_follow_from_latency_scrape_by_scrape() -> None:
@@ -179,7 +185,21 @@ def test_behind_several_api_servers_there_are_no_more_steps_than_were_counted() 
     assert found.engine_steps_per_second == 18
 
 
+@pytest.mark.parametrize(("counted", "steps"), [(190, 19.0), (400, 20.0)])
+def test_where_it_is_not_sure_that_one_server_counts_an_inflated_count_is_not_taken(
+    counted: float, steps: float
+) -> None:
+    samples = (
+        EngineSample(inter_token_latency=Histogram(0, 0), iteration_tokens=Histogram(0, 0)),
+        EngineSample(inter_token_latency=Histogram(30, 600), iteration_tokens=Histogram(0, counted)),
+    )
+    past = History((0.0, 10.0), samples, frozenset())
+    found = phases(past, Increase(10.0, grown(*samples)), one_api_server=None, version=None)
+    assert found.engine_steps_per_second == steps
+
+
 def test_behind_several_api_servers_steps_without_any_decode_are_unknown() -> None:
     end = replace(END, inter_token_latency=Histogram(0, 0))
     assert measured(end, one_api_server=False).engine_steps_per_second is None
     assert measured(START, one_api_server=False).engine_steps_per_second == 0
+    assert measured(end, one_api_server=None).engine_steps_per_second == 5.2

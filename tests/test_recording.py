@@ -44,9 +44,19 @@ def test_what_is_written_is_read_again(ending: str, tmp_path: Path) -> None:
 def test_the_ending_decides_the_compression(tmp_path: Path) -> None:
     for ending, opened in (("jsonl", open), ("jsonl.gz", gzip.open), ("jsonl.xz", lzma.open)):
         path = tmp_path / f"x.{ending}"
-        Writer(path, HEADER).__exit__(None, None, None)
+        with Writer(path, HEADER) as writer:
+            writer.answer(0.0, 0.01, Answer(200, "", b""))
         with opened(path, "rt") as file:
-            assert json.loads(file.read()) == HEADER
+            assert json.loads(file.readline()) == HEADER
+
+
+def test_a_recording_without_a_single_answer_does_not_take_the_place_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("precious")
+    with Writer(path, HEADER) as writer:
+        writer.error(0.0, 0.01, ScrapeError(Reason.CONNECT, "gone"))
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_recording_that_is_interrupted_keeps_what_it_has(tmp_path: Path) -> None:
@@ -91,6 +101,8 @@ def test_lines_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
         ([{**HEADER, "engine": "ollama"}], "1: a recording of 'ollama'; this version replays vllm only"),
         ([HEADER, {"kind": "scrape", "t": "x"}], "2: expected numbers for t and took"),
         ([HEADER, {"kind": "scrape", "t": 0, "took": -1}], "2: expected numbers for t and took"),
+        ([HEADER, {"kind": "scrape", "t": 10**400}], "2: expected numbers for t and took"),
+        ([HEADER, {"kind": "scrape", "t": float("nan")}], "2: expected numbers for t and took"),
         ([HEADER, {"kind": "scrape", "t": 0}], "2: expected an error, or a status and a body"),
         (
             [HEADER, {"kind": "scrape", "t": 1, "error": "connect"}, {"kind": "scrape", "t": 1, "error": "connect"}],
@@ -108,8 +120,8 @@ def test_a_broken_recording_says_where(objects: list[object], message: str, tmp_
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("none.jsonl", None, "cannot be read after line 0: No such file or directory"),
-        ("x.jsonl.xz", b"no xz", "cannot be read after line 0"),
+        ("none.jsonl", None, "cannot be read: No such file or directory"),
+        ("x.jsonl.xz", b"no xz", "cannot be read: Input format not supported"),
         ("x.jsonl.gz", gzip.compress(b'{"kind":"header"}\n' * 9)[:30], "cannot be read after line"),
         ("x.jsonl", b'{"kind":"header"}\n{', "2: no valid JSON"),
         ("x.jsonl", b"\xff\n", "is not UTF-8 text after line 0"),
@@ -127,3 +139,23 @@ def test_a_file_that_cannot_be_read_says_why(name: str, content: bytes | None, m
 def test_a_file_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="cannot be written: No such file or directory"):
         Writer(tmp_path / "none" / "x.jsonl", HEADER)
+
+
+def test_a_disk_that_is_full_says_so() -> None:
+    link = Path("/dev/full")
+
+    def fill() -> None:
+        with Writer(link, HEADER) as writer:
+            for second in range(1000):
+                writer.answer(float(second), 0.01, Answer(200, "", b"x" * 1000))
+
+    with pytest.raises(RecordingError, match="/dev/full: cannot be written: No space left on device"):
+        fill()
+
+
+def test_a_body_that_no_text_can_hold_is_read_as_what_it_is(tmp_path: Path) -> None:
+    path = lines(tmp_path / "x.jsonl", HEADER, {"kind": "scrape", "t": 0, "status": 200, "body": "\ud800"})
+    (scrape,) = read(path)
+    assert scrape.answer is not None
+    with pytest.raises(UnicodeDecodeError):
+        scrape.answer.body.decode()

@@ -1,6 +1,7 @@
 """Replaying: one object for each scrape, and a text that Prometheus takes as its own history."""
 
 import json
+import lzma
 import subprocess
 from pathlib import Path
 
@@ -58,3 +59,12 @@ def promtool(*words: str) -> str:
     done = subprocess.run(["promtool", *words], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_scrapes_that_overlap_are_replayed_in_their_order(tmp_path: Path) -> None:
+    with lzma.open(RECORDINGS / "two-api-servers.jsonl.xz", "rt") as file:
+        header, first, second, *_ = map(json.loads, file)
+    scrapes = [{**first, "t": 1.0, "took": 2.0}, {**second, "t": 2.0, "took": 1.0}, {**second, "t": 2.5, "took": 0.1}]
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (header, *scrapes)))
+    assert [json.loads(line)["t"] for line in as_json(Reader(path), TARGET)] == [1.0, 2.0, 2.5]

@@ -77,3 +77,13 @@ def test_a_restart_between_two_pages_forgets_progress_and_facts() -> None:
 
 def test_before_the_first_scrape_up_is_unknown() -> None:
     assert snapshot(TargetState(), TARGET).up is None
+
+
+def test_a_stall_goes_on_through_a_gap_that_empties_the_window() -> None:
+    still = page({"generation_tokens_total": 7, "num_requests_running": 1})
+    state, reader = TargetState(facts=ServerFacts(version="0.32.0")), PageReader()
+    for time in (0.0, 1.0, 200.0):
+        state = succeed(state, reader.read(still), timing(time), TARGET)
+    (engine,) = snapshot(state, TARGET).engines
+    assert engine.token_stall_seconds == 200
+    assert snapshot(state, TARGET).facts.version == "0.32.0"

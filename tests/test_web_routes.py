@@ -272,3 +272,21 @@ def test_a_compressed_page_is_a_whole_one() -> None:
             return b"".join([chunk async for chunk in answer.aiter_raw()])
 
     assert gzip.decompress(asyncio.run(go())).endswith(b"\n")
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        'application/openmetrics-text; version="1.0.0"',
+        "application/openmetrics-text;version=x",
+        "text/plain;version=1.x",
+    ],
+)
+def test_a_version_that_is_none_gets_the_plain_format(accept: str, snapshot: TargetSnapshot) -> None:
+    answer = ask(Exporter(snapshot), "/metrics", accept=accept)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+
+
+@pytest.mark.parametrize("path", ["/metrics/", "/-/healthy/", "/-/reload/", "/style.css/"])
+def test_a_slash_too_many_is_another_path_and_no_redirect(path: str, snapshot: TargetSnapshot) -> None:
+    assert ask(Exporter(snapshot), path).status_code == 404

@@ -296,3 +296,36 @@ tls_server_config:
         for context in (client_tls(authority), client_tls(authority, stranger)):
             with pytest.raises(httpx.TransportError):
                 httpx.get(f"{exporter.url}/-/healthy", trust_env=False, verify=context)
+
+
+def test_a_flood_of_guesses_is_turned_away_and_locks_nobody_out() -> None:
+    app, right = protect(inner, GUARDED), basic("prometheus", PASSWORD)
+
+    async def go() -> tuple[int, list[int]]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://phasewatch") as client:
+            assert (await client.get("/", headers={"Authorization": right})).status_code == 200
+            guesses = [client.get("/", headers={"Authorization": basic("prometheus", str(n))}) for n in range(40)]
+            known = client.get("/", headers={"Authorization": right})
+            *guessed, known_answer = await asyncio.gather(*guesses, known)
+            return known_answer.status_code, [answer.status_code for answer in guessed]
+
+    known, guessed = asyncio.run(go())
+    assert known == 200
+    assert set(guessed) == {401, 503}
+
+
+def test_a_hash_that_bcrypt_cannot_use_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("basic_auth_users:\n  a: $2b$10$" + "/" * 53 + "\n")
+    with pytest.raises(ConfigError) as refused:
+        load_web_config(file)
+    assert str(refused.value.problems[0]).startswith("basic_auth_users.a: expected a bcrypt hash")
+
+
+def test_a_hash_that_has_become_a_part_of_its_key_is_not_told(tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("basic_auth_users: {prometheus:" + HASH + "}\n")
+    with pytest.raises(ConfigError) as refused:
+        load_web_config(file)
+    assert HASH[4:] not in str(refused.value)

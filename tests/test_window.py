@@ -120,18 +120,32 @@ def test_a_falling_sum_drops_that_histogram_only_until_it_has_left_the_window() 
     assert found.grown.queue_time == Histogram(10, 10)
 
 
-def test_prefill_time_beyond_that_of_the_whole_request_is_dropped() -> None:
-    def step(time: float, prefill: float, whole: float) -> tuple[float, EngineSample]:
-        facts = {"prefill_time": Histogram(prefill, time), "request_latency": Histogram(whole, time)}
+def test_a_prefill_longer_than_any_request_drops_it_and_the_queue_time_of_the_same_request() -> None:
+    edges = (1.0, 10.0, 100.0, float("inf"))
+
+    def step(time: float, prefills: tuple[float, ...], requests: tuple[float, ...]) -> tuple[float, EngineSample]:
+        facts = {
+            "queue_time": Histogram(time, prefills[-1]),
+            "prefill_time": Histogram(time, prefills[-1], edges, prefills),
+            "request_latency": Histogram(time, requests[-1], edges, requests),
+        }
         return time, sample(time, **facts)
 
-    good = grown(pushed(step(0, 0, 0), step(1, 0.3, 0.2), step(2, 0.6, 5)))
+    start = step(0, (0, 0, 0, 0), (0, 0, 0, 0))
+    good = grown(pushed(start, step(1, (20, 21, 21, 21), (2, 20, 21, 21))))
     assert good is not None
     assert good.grown.prefill_time is not None
-    bad = grown(pushed(step(0, 0, 0), step(1, 0.3, 0.5), step(2, 1990, 0.6)))
+    # Twenty honest requests, and one that seems to have been in prefill for longer than any of them lasted.
+    bad = grown(pushed(start, step(1, (20, 20, 20, 21), (2, 21, 21, 21))))
     assert bad is not None
-    assert bad.grown.prefill_time is None
+    assert (bad.grown.prefill_time, bad.grown.queue_time) == (None, None)
     assert bad.grown.request_latency is not None
+
+
+def test_a_gap_that_empties_the_window_is_no_restart() -> None:
+    window = pushed((0, sample(5)), (1, sample(6)), (200, sample(7)))
+    assert (span(window), window.restarts) == ((200, 200), 0)
+    assert pushed((201, sample(1)), window=window).restarts == 1
 
 
 def test_a_series_that_appears_late_restarts_the_engine_and_never_counts_from_nothing() -> None:

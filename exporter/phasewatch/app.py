@@ -92,10 +92,10 @@ class Exporter:
         Raises:
             ConfigError: it is invalid; the one before stays in force.
         """
+        self._reloaded = False
         try:
             config = load_or_default(self._config_file)
         except ConfigError as error:
-            self._reloaded = False
             for problem in error.problems:
                 logger().error("configuration not reloaded", key=problem.path, error=problem.message)
             raise
@@ -204,7 +204,7 @@ async def serve(settings: Settings, config: Config, bound: socket.socket) -> Non
     logger().info(
         "listening",
         version=__version__,
-        address=f"{'https' if settings.web.tls else 'http'}://{settings.host}:{settings.port}",
+        address=_address(settings),
         config=str(settings.config_file or "none, built-in defaults"),
         targets=len(config.targets),
     )
@@ -213,6 +213,12 @@ async def serve(settings: Settings, config: Config, bound: socket.socket) -> Non
     finally:
         await exporter.stop()
     logger().info("stopped")
+
+
+def _address(settings: Settings) -> str:
+    scheme = "https" if settings.web.tls else "http"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host or "0.0.0.0"  # noqa: S104  # said, not bound
+    return f"{scheme}://{host}:{settings.port}"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -234,7 +240,7 @@ def bind(host: str, port: int) -> socket.socket:
 def _bind(host: str, port: int, family: socket.AddressFamily, *, dualstack: bool) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dualstack)
-    except OSError as error:
-        raise BindError(
-            f"cannot listen on {host or '*'}:{port}: {os.strerror(error.errno) if error.errno else error}"
-        ) from error
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None) or 0
+        told = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or error
+        raise BindError(f"cannot listen on {host or '*'}:{port}: {told}; choose with --web.listen-address") from error

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from phasewatch import __version__
 from phasewatch.config import Config, Target, load, load_or_default, parse
-from phasewatch.errors import BindError, ConfigError, Problem, RecordingError
+from phasewatch.errors import BindError, ConfigError, PhaseWatchError, Problem
 from phasewatch.flags import address, duration, flag, log_format, log_level, recording_path, replay_format, switch
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -20,6 +20,7 @@ DEFAULT_PORT: Final = 10061
 OK: Final = 0
 INVALID: Final = 1
 CANNOT_BIND: Final = 3
+INTERRUPTED: Final = 130
 
 _DESCRIPTION: Final = """\
 Tells prefill from decode on self-hosted LLM servers: a Prometheus exporter for vLLM.
@@ -55,17 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has left. Python would complain once more while it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-    except ConfigError as error:
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (PhaseWatchError, OSError) as error:
+        return _failed(error)
+    return code
+
+
+def _failed(error: PhaseWatchError | OSError) -> int:
+    """Tell what is wrong, and give the exit code for it."""
+    if isinstance(error, ConfigError):
         for problem in error.problems:
             _complain(str(problem))
-        return INVALID
-    except RecordingError as error:
+    elif isinstance(error, OSError):
+        # Whatever reads and writes files has errors of its own; what is left is standard output.
+        _complain(f"cannot write: {error.strerror or error}")
+    else:
         _complain(str(error))
-        return INVALID
-    except BindError as error:
-        _complain(str(error))
-        return CANNOT_BIND
-    return code
+    return CANNOT_BIND if isinstance(error, BindError) else INVALID
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,7 +145,7 @@ def _record_parser(commands: Any) -> None:
         "keep a server's pages in a file",
         "Reads a server's metrics at a fixed pace and keeps the pages, to study later or attach to a report.\n"
         "A recording holds what the server shows at /metrics, /version and /v1/models, and no credentials.\n"
-        "Ctrl-C ends it early and keeps the file. Exits with 1 if not one page could be had.",
+        "Ctrl-C ends it early and keeps the file. Exits with 1 if not one page could be had, or used.",
         "examples:\n"
         "  phasewatch record --target http://127.0.0.1:8000 --duration 2m --output slow.jsonl.xz\n"
         "  phasewatch record --config.file phasewatch.yml --target chat --output chat.jsonl.gz",
@@ -216,7 +224,7 @@ def _serve(options: argparse.Namespace) -> int:
     bound = app.bind(host, port)
     settings = app.Settings(
         config_file=options.config_file,
-        host=host or "*",
+        host=host,
         port=bound.getsockname()[1],
         enable_lifecycle=options.web_enable_lifecycle,
         web=web,
@@ -239,9 +247,12 @@ def _record(options: argparse.Namespace) -> int:
     target = _recorded_target(options)
     work = record(target, duration=options.duration, interval=options.interval, output=options.output)
     outcome = asyncio.run(work)
+    why = f": {outcome.last_error.reason}: {outcome.last_error.message}" if outcome.last_error else ""
     if outcome.scrapes == outcome.failed:
-        why = f": {outcome.last_error.reason}: {outcome.last_error.message}" if outcome.last_error else ""
-        _complain(f"not one page could be had from {target.url}{why}")
+        _complain(f"not one page could be had from {target.url}, nothing was written{why}")
+        return INVALID
+    if outcome.good == 0:
+        _complain(f"wrote {options.output}, but not one page can be used{why}")
         return INVALID
     _complain(f"wrote {options.output}: {outcome.scrapes} scrapes, {outcome.failed} failed")
     return OK
@@ -269,7 +280,7 @@ def _recorded_target(options: argparse.Namespace) -> Target:
     """
     wanted = options.target
     if "://" not in wanted:
-        return _named(load_or_default(options.config_file), wanted)
+        return _named(load_or_default(options.config_file), wanted, "an address begins with http:// or https://; ")
     text = json.dumps({"targets": [{"name": "recording", "backend": "vllm", "url": wanted}]})
     try:
         return parse(text).targets[0]
@@ -294,9 +305,9 @@ def _played_target(options: argparse.Namespace) -> Target:
     return config.targets[0]
 
 
-def _named(config: Config, name: str) -> Target:
+def _named(config: Config, name: str, address: str = "") -> Target:
     for target in config.targets:
         if target.name == name:
             return target
     names = ", ".join(target.name for target in config.targets)
-    raise ConfigError([Problem("--target", f"no address and no target of the configuration, which has: {names}")])
+    raise ConfigError([Problem("--target", f"no target has this name ({address}the configuration has: {names})")])

@@ -4,6 +4,7 @@ Nothing downstream sees a raw dictionary or the schema: `load` and `parse` give 
 (seconds), with the global defaults already filled into each target, or raise one `ConfigError` with every mistake.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from phasewatch.schema import (
     DEFAULT_INTERVAL,
     DEFAULT_TIMEOUT,
     DEFAULT_WINDOW,
+    LONGEST,
     SECTIONS,
     FileSchema,
     SaturationSchema,
@@ -122,9 +124,9 @@ DEFAULT_CONFIG: Final = Config(
 
 
 _UNUSED_KEYS: Final = {
-    "device": "accepted, but this version computes no ceilings yet",
-    "model": "accepted, but this version computes no ceilings yet",
-    "probe": "accepted, but a vllm target is never probed: its own metrics tell more",
+    "device": "accepted, but not used by this version",
+    "model": "accepted, but not used by this version",
+    "probe": "accepted, but not used: a vllm target is never sent a request",
 }
 
 
@@ -228,23 +230,32 @@ def _contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
     for index, target in enumerate(targets if isinstance(targets, list) else ()):
         if not isinstance(target, dict):
             continue
-        interval = _seconds(target.get("interval", raw.get("interval")), DEFAULT_INTERVAL)
-        window = _seconds(target.get("window", raw.get("window")), DEFAULT_WINDOW)
+        interval = _seconds(_either(target, raw, "interval"), DEFAULT_INTERVAL)
+        window = _seconds(_either(target, raw, "window"), DEFAULT_WINDOW)
         if window < interval:
+            given = "found" if _either(target, raw, "window") is not None else "but the default is"
             yield Problem(
                 f"targets[{index}].window",
                 f"expected at least the interval of {units.human_duration(interval)}, "
-                f"found {units.human_duration(window)}: one window must hold two scrapes",
+                f"{given} {units.human_duration(window)}: one window must hold two scrapes",
             )
         if target.get("tls_config") and str(target.get("url")).startswith("http:"):
             yield Problem(f"targets[{index}].tls_config", "expected an https url with it")
 
 
+def _either(target: dict[Any, Any], raw: dict[Any, Any], key: str) -> object:
+    """What a target says, or else the file; null says nothing."""
+    own = target.get(key)
+    return raw.get(key) if own is None else own
+
+
 def _seconds(value: object, default: float) -> float:
-    try:
-        return (0.0 if value is None else units.duration(value)) or default
-    except ValueError:
-        return default
+    """The seconds of a key; the default where it is not given, or wrong and told as such elsewhere."""
+    with contextlib.suppress(ValueError):
+        seconds = default if value is None else units.duration(value)
+        if 0 < seconds <= LONGEST:
+            return seconds
+    return default
 
 
 def _notes(file: FileSchema, base: Path) -> Iterator[Problem]:
@@ -261,6 +272,7 @@ def _notes(file: FileSchema, base: Path) -> Iterator[Problem]:
 def _unreadable(path: str, file: Path) -> Iterator[Problem]:
     """A secret may be mounted later, so this is a note; it gives the system's word and never the value."""
     try:
-        file.open("rb").close()
+        if not file.exists() or file.is_file():  # opening a pipe would wait for its other end
+            file.open("rb").close()
     except OSError as error:
         yield Problem(path, f"cannot be read now: {error.strerror}")

@@ -4,6 +4,7 @@
 the value of before.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -331,6 +332,8 @@ def _family(metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[Sa
     family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
     for scope, samples in parts:
         for labels, value in samples:
+            if not math.isfinite(value):  # absurd numbers on a page may have an infinite product
+                continue
             family.add_sample(metric.name, {**scope, **labels} if labels else dict(scope), value)
     if family.samples:
         yield family

@@ -1,11 +1,13 @@
 """One bounded HTTP GET: a deadline for the whole answer, a cap on its size, and every failure as a `ScrapeError`."""
 
 import asyncio
+import errno
 import os
 import ssl
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import httpx
@@ -15,15 +17,19 @@ from phasewatch.config import Authorization, TlsConfig
 from phasewatch.errors import Reason, ScrapeError
 from phasewatch.units import human_duration
 
-KEEPALIVE_SECONDS: Final = 2.0
-"""vLLM's server closes a connection that was idle for 5 seconds; one kept that long may be closed under our request."""
-
+HTTP_OK: Final = 200
+_MOST_SECRET: Final = 65_536
 _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
+
+
+def _no_cookies() -> CookieJar:
+    """A jar that takes none: a server that sets a new one each time would fill it for ever."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A complete answer, decompressed, of whatever status."""
+    """An answer of whatever status; complete and decompressed if that is 200, without a body otherwise."""
 
     status: int
     content_type: str
@@ -48,7 +54,9 @@ def new_client(url: str, tls: TlsConfig | None, transport: httpx.AsyncBaseTransp
         trust_env=False,
         follow_redirects=False,
         timeout=None,  # noqa: S113  # `get` sets one deadline for everything
-        limits=httpx.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
+        # One connection a request: an idle one may be closed by the server (vLLM's after 5 s) just as it is used again.
+        limits=httpx.Limits(max_keepalive_connections=0),
+        cookies=_no_cookies(),
         headers={"User-Agent": f"phasewatch/{__version__}", "Accept-Encoding": "identity"},
     )
 
@@ -59,7 +67,8 @@ def _tls_context(url: str, tls: TlsConfig | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=str(tls.ca_file) if tls and tls.ca_file else None)
         if tls and tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
+            # Without a password OpenSSL would ask the terminal for that of a protected key.
+            context.load_cert_chain(tls.cert_file, tls.key_file, password="")
     except (OSError, ssl.SSLError) as error:
         raise ScrapeError(Reason.TLS, f"a file of tls_config cannot be used: {error.strerror or error}") from error
     if tls and tls.insecure_skip_verify:
@@ -77,7 +86,10 @@ def authorization_header(authorization: Authorization | None) -> dict[str, str]:
     if authorization is None:
         return {}
     try:
-        secret = authorization.credentials_file.read_text(encoding="ascii").strip()
+        if not authorization.credentials_file.is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        with authorization.credentials_file.open("rb") as file:
+            secret = file.read(_MOST_SECRET).decode("ascii").strip()
     except OSError as error:
         raise ScrapeError(Reason.AUTH, f"credentials_file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -100,11 +112,12 @@ async def get(
         limit: largest body in bytes, after decompression.
 
     Raises:
-        ScrapeError: `connect`, `timeout`, `tls`, `too_large`, or `parse` for an answer that breaks HTTP.
+        ScrapeError: `connect` (also for an answer that is no HTTP), `timeout`, `tls`, `too_large`, or `parse` for a
+            body that is cut off.
     """
     try:
         async with asyncio.timeout(deadline), client.stream("GET", path, headers=dict(headers)) as response:
-            body = await _body(response, limit)
+            body = await _body(response, limit) if response.status_code == HTTP_OK else b""
     except (TimeoutError, httpx.TimeoutException) as error:
         raise ScrapeError(Reason.TIMEOUT, f"no complete answer within {human_duration(deadline)}") from error
     except httpx.ConnectError as error:
@@ -120,7 +133,7 @@ async def get(
 
 async def _body(response: httpx.Response, limit: int) -> bytes:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in {"identity", "gzip", "deflate"}:
+    if encoding not in {"identity", "gzip", "x-gzip", "deflate"}:
         raise ScrapeError(Reason.PARSE, "the answer has a content encoding that was not asked for")
     inflate = None if encoding == "identity" else zlib.decompressobj(_ZLIB_OR_GZIP)
     body = bytearray()
@@ -133,8 +146,8 @@ async def _body(response: httpx.Response, limit: int) -> bytes:
         raise ScrapeError(Reason.PARSE, "the answer cannot be decompressed") from error
     except httpx.RemoteProtocolError as error:
         raise ScrapeError(Reason.PARSE, "the page is cut off: the connection was closed before its end") from error
-    if inflate and not inflate.eof:
-        raise ScrapeError(Reason.PARSE, "the page is cut off: its compressed form has no end")
+    if inflate and (not inflate.eof or inflate.unused_data):
+        raise ScrapeError(Reason.PARSE, "the page is cut off: its compressed form has no end, or more than one")
     return bytes(body)
 
 
@@ -144,7 +157,7 @@ def _connect_error(error: httpx.ConnectError) -> ScrapeError:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ScrapeError(Reason.TLS, f"the certificate is not trusted: {cause.verify_message}")
         if isinstance(cause, ssl.SSLError):
-            return ScrapeError(Reason.TLS, f"no TLS connection: {cause.reason or cause}")
+            return ScrapeError(Reason.TLS, f"no TLS connection, does it speak https? {cause.reason or cause}")
     number = next((cause.errno for cause in causes if isinstance(cause, OSError) and (cause.errno or 0) > 0), None)
     return ScrapeError(Reason.CONNECT, f"cannot connect: {os.strerror(number) if number else error}")
 

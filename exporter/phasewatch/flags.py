@@ -87,9 +87,9 @@ def word(*allowed: str) -> Callable[[str], str]:
     """A type rather than `choices`: argparse does not check a default, and ours may come from the environment."""
 
     def check(value: str) -> str:
-        if value not in allowed:
+        if value.lower() not in allowed:
             raise argparse.ArgumentTypeError(f"expected {', '.join(allowed[:-1])} or {allowed[-1]}, found {value!r}")
-        return value
+        return value.lower()
 
     return check
 

@@ -102,13 +102,18 @@ class Monitor:
         except Exception as error:  # noqa: BLE001  # a mistake of ours must not end the watch
             logger().error("scrape broke", target=self.target.name, exc_info=True)
             self._fail(ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}"), sent, done)
+        self._shown_at = self._clock()
         self._tell(before, self._state)
 
     async def _refresh_facts(self) -> None:
         facts = self._state.facts
         if facts.version is not None and facts.models:
             return
-        asked = await self._engine.facts()
+        try:
+            asked = await self._engine.facts()
+        except Exception:  # noqa: BLE001  # facts are a convenience, whatever is wrong with them
+            logger().debug("facts cannot be had", target=self.target.name, exc_info=True)
+            return
         if self._state.facts == facts:  # otherwise the server has restarted while it was asked
             merged = ServerFacts(asked.version or facts.version, asked.models or facts.models, asked.limits)
             self._show(replace(self._state, facts=merged))
@@ -120,13 +125,13 @@ class Monitor:
     def _show(self, state: TargetState) -> None:
         self._state = state
         self._snapshot = snapshot(state, self.target)
-        self._shown_at = self._clock()
 
     def _tell(self, before: TargetState, after: TargetState) -> None:
         log = logger().bind(target=self.target.name, url=self.target.url)
         if after.trouble and not before.trouble:
             if self.target.optional and not after.answered:
-                log.info("optional target not there yet", reason=after.trouble.reason.value)
+                hint = "give its address with --config.file if it is elsewhere"
+                log.info("optional target not there yet", reason=after.trouble.reason.value, hint=hint)
             else:
                 log.warning("target down", reason=after.trouble.reason.value, error=after.trouble.message)
         elif before.trouble and not after.trouble:

@@ -5,6 +5,7 @@ reading cheap enough for an interval of a second. Samples are known by their own
 ignored, because the Python server and the Rust front end disagree about families.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,9 @@ from phasewatch.engines.names import (
 from phasewatch.errors import Reason, ScrapeError
 from phasewatch.samples import HISTOGRAMS, EngineKey, EngineSample, Histogram, Page
 
+MOST_ENGINES: Final = 256
+"""Models times data-parallel ranks on one page; beyond, it is no page of a server's own."""
+
 LONGEST_SERIES: Final = 16_384
 """Characters of one series' name and labels; vLLM's longest, `cache_config_info`, has about 1,300."""
 
@@ -41,10 +45,12 @@ class _Series:
     edge: float
     combine: Combine
 
-    def identity(self) -> tuple[str, frozenset[tuple[str, str]]]:
-        """Equal for the same series in whatever order its labels are written."""
-        return self.name, frozenset(self.labels.items())
+    def identity(self) -> "_Identity":
+        """Equal for the same series in whatever order its labels are written, and under whatever prefix."""
+        return self.slot, frozenset(self.labels.items())
 
+
+_Identity = tuple[Slot | None, frozenset[tuple[str, str]]]
 
 _SPACE: Final = r"[ \t]*+"
 _LABEL: Final = rf'([a-zA-Z_][a-zA-Z0-9_]*+){_SPACE}={_SPACE}"((?:[^"\\]|\\.)*+)"{_SPACE}'
@@ -62,7 +68,7 @@ class PageReader:
 
     def __init__(self) -> None:
         self._by_text: dict[str, _Series] = {}
-        self._by_identity: dict[tuple[str, frozenset[tuple[str, str]]], _Series] = {}
+        self._by_identity: dict[_Identity, _Series] = {}
 
     def read(self, text: str, *, openmetrics: bool = False) -> Page:
         """Parse a page.
@@ -83,6 +89,7 @@ class PageReader:
             raise ScrapeError(Reason.PARSE, "the page is cut off: its last line has no end")
         values: dict[_Series, float] = {}
         by_text: dict[str, _Series] = {}
+        first_seen: dict[_Identity, _Series] = {}
         for number, line in enumerate(text.split("\n"), start=1):
             if not line.startswith(_STARTS):
                 continue
@@ -90,7 +97,7 @@ class PageReader:
             series = self._by_text.get(series_text)
             if series is None:
                 series_text, value_text = _split(line, number)
-                series = self._by_text.get(series_text) or self._first_seen(series_text, number)
+                series = self._find(series_text, number, first_seen)
             by_text[series_text] = series
             if series is _NOT_READ:
                 continue
@@ -99,14 +106,17 @@ class PageReader:
             values[series] = _value(series, value_text, number)
         if by_text.keys() != self._by_text.keys():
             self._by_text = by_text
-            self._by_identity = {series.identity(): series for series in by_text.values()}
+            self._by_identity = {series.identity(): series for series in values}
         if not any(series.slot for series in values):
             raise _nothing_read(text)
         return _assemble(values, openmetrics=ended)
 
-    def _first_seen(self, text: str, number: int) -> _Series:
-        series = _series(text, number)
-        return self._by_identity.setdefault(series.identity(), series)
+    def _find(self, text: str, number: int, first_seen: dict[_Identity, _Series]) -> _Series:
+        series = self._by_text.get(text) or _series(text, number)
+        if series is _NOT_READ:
+            return series
+        identity = series.identity()
+        return self._by_identity.get(identity) or first_seen.setdefault(identity, series)
 
 
 def _split(line: str, number: int) -> tuple[str, str]:
@@ -146,16 +156,16 @@ def _unescape(text: str) -> str:
 
 
 def _number(text: str, name: str, number: int) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ScrapeError(Reason.PARSE, f"line {number}: the value of {name} is no number") from error
+    if "_" not in text and text.isascii():  # Python takes more for a number than the format does
+        with contextlib.suppress(ValueError):
+            return float(text)
+    raise ScrapeError(Reason.PARSE, f"line {number}: the value of {name} is no number")
 
 
 def _value(series: _Series, text: str, number: int) -> float:
     """The value; NaN for a gauge that says nothing sensible, which is then left out."""
     value = _number(text, series.name, number)
-    if 0 <= value < math.inf:
+    if 0 <= value < math.inf and (series.slot is None or value <= series.slot.upstream.highest):
         return value
     if series.slot is None or series.slot.upstream.kind is Kind.GAUGE:
         return math.nan
@@ -205,20 +215,29 @@ def _assemble(values: Mapping[_Series, float], *, openmetrics: bool) -> Page:
             if draft is None:
                 draft = drafts[series.key] = _Draft()
             draft.add(series, place, value)
+    _share(of_model, drafts)
+    if len(drafts) > MOST_ENGINES:
+        raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MOST_ENGINES}")
+    engines = {key: _engine(drafts[key], _config(configs, key, drafts)) for key in sorted(drafts)}
+    return Page(process_start, openmetrics, engines)
+
+
+def _share(of_model: list[tuple[_Series, Slot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
+    """Give what is counted for a model to each of its engines."""
     for series, place, value in of_model:
         for key, draft in drafts.items():
             if key.model_name == series.key.model_name:
                 draft.add(series, place, value)
-    one_process = process_start is not None or openmetrics
-    engines = {key: _engine(drafts[key], _config(configs, key, drafts)) for key in sorted(drafts)}
-    return Page(process_start, one_process, engines)
 
 
 def _config(configs: list[Mapping[str, str]], key: EngineKey, drafts: Mapping[EngineKey, _Draft]) -> Mapping[str, str]:
-    """The cache configuration of an engine: it names no model, so it is joined where only one model has that engine."""
+    """The cache configuration of an engine. It names no model, so it is joined where only one model has that engine,
+    and where a single replica (Ray) writes it.
+    """
     if sum(other.engine == key.engine for other in drafts) > 1:
         return {}
-    return next((labels for labels in configs if labels.get("engine", "0") == key.engine), {})
+    found = [labels for labels in configs if labels.get("engine", "0") == key.engine]
+    return found[0] if len(found) == 1 else {}
 
 
 def _by_rank(upstream: Upstream, part: Part) -> tuple[Slot, ...]:

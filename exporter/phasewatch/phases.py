@@ -12,9 +12,14 @@ Pure functions over a window's increase. Each formula follows from what vLLM 0.8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
-from phasewatch.samples import EngineSample
+from phasewatch.samples import EngineSample, Page
 from phasewatch.window import History, Increase, grown
+
+INFLATED: Final = 1.5
+"""Counted steps / steps that follow from latency, above which several processes have counted: one gives about 1, two
+that are busy about 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Phases:
     prefix_cache_hit_ratio: float | None = None
 
 
-def phases(past: History, growth: Increase | None, *, one_api_server: bool, version: str | None) -> Phases:
+def phases(past: History, growth: Increase | None, *, one_api_server: bool | None, version: str | None) -> Phases:
     """Both phases over a window.
 
     Args:
@@ -144,7 +149,7 @@ def _prefill_speed(delta: EngineSample, now: EngineSample) -> float | None:
     return ratio(tokens.sum, delta.prefill_time.sum) if tokens and tokens.count > 0 else None
 
 
-def engine_steps(past: History, delta: EngineSample, *, one_api_server: bool) -> float | None:
+def engine_steps(past: History, delta: EngineSample, *, one_api_server: bool | None) -> float | None:
     """Steps of the engine that put out at least one token.
 
     `iteration_tokens_total_count` counts them, but each API server process counts every step in which one of its own
@@ -154,31 +159,43 @@ def engine_steps(past: History, delta: EngineSample, *, one_api_server: bool) ->
 
         steps = observations / max(1, mean number of streams),    streams = latency sum / time,
 
-    and no more than were counted.
+    and no more than were counted. Steps that put out nothing but first tokens are not in that figure.
 
-    Steps that put out nothing but first tokens are not in that figure.
+    Args:
+        past: the window, scrape by scrape.
+        delta: its increase.
+        one_api_server: whether one process counts. If None, the count is taken unless it is `INFLATED` against the
+            latencies, as it is where several processes are busy.
     """
-    if one_api_server:
-        return delta.iteration_tokens.count if delta.iteration_tokens else None
-    if delta.inter_token_latency is None:
-        return None
-    if delta.inter_token_latency.count == 0 and delta.iteration_tokens and delta.iteration_tokens.count > 0:
-        return None
-    return sum(_steps_between_scrapes(past))
+    counted = delta.iteration_tokens.count if delta.iteration_tokens else None
+    if one_api_server or delta.inter_token_latency is None:
+        return counted if one_api_server else None
+    if delta.inter_token_latency.count == 0 and counted:
+        return counted if one_api_server is None else None
+    told = list(_steps_between_scrapes(past))
+    if one_api_server is None and counted is not None and counted <= INFLATED * sum(steps for steps, _ in told):
+        return counted
+    # No process misses a step that it took part in, so all of them together never count too few.
+    return sum(steps if most is None else min(steps, most) for steps, most in told)
 
 
-def _steps_between_scrapes(past: History) -> Iterator[float]:
+def _steps_between_scrapes(past: History) -> Iterator[tuple[float, float | None]]:
+    """Steps that follow from latency, and steps that were counted, from each scrape to the next."""
     for (start, before), (end, after) in pairwise(zip(past.times, past.samples, strict=True)):
         delta = grown(before, after)
         latency = delta.inter_token_latency
         if latency is not None and latency.count > 0:
-            steps = latency.count / max(1.0, latency.sum / (end - start))
-            # No process misses a step that it took part in, so all of them together never count too few.
-            yield min(steps, delta.iteration_tokens.count) if delta.iteration_tokens else steps
+            counted = delta.iteration_tokens.count if delta.iteration_tokens else None
+            yield latency.count / max(1.0, latency.sum / (end - start)), counted
 
 
-def has_one_api_server(one_process: bool, sample: EngineSample, configured: int | None) -> bool:  # noqa: FBT001
-    """Whether one process writes the page: as configured, or else by what only a single process exposes."""
+def has_one_api_server(page: Page, sample: EngineSample, configured: int | None) -> bool | None:
+    """Whether one process writes the page: as configured, or else by what only a single process exposes.
+
+    None for OpenMetrics without that: the Rust front end is one process, but others may speak the dialect as well.
+    """
     if configured is not None:
         return configured == 1
-    return one_process or sample.created is not None
+    if page.process_start is not None or sample.created is not None:
+        return True
+    return None if page.openmetrics else False

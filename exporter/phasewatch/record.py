@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phasewatch import __version__
@@ -18,11 +18,12 @@ from phasewatch.units import human_duration
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a recording went: scrapes made, scrapes failed, and the newest failure."""
+    """How a recording went: scrapes made, those that failed, those whose page can be used, and the newest error."""
 
-    scrapes: int
-    failed: int
-    last_error: ScrapeError | None
+    scrapes: int = 0
+    failed: int = 0
+    good: int = 0
+    last_error: ScrapeError | None = None
 
 
 async def record(target: Target, *, duration: float, interval: float, output: Path) -> Outcome:
@@ -32,7 +33,7 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
         target: the server.
         duration: seconds to record for.
         interval: seconds between scrapes.
-        output: file to write, replaced if it exists.
+        output: file to write; one that exists is replaced once there is a page to write.
 
     Raises:
         RecordingError: the file cannot be written.
@@ -42,9 +43,9 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     engine = VllmEngine(target)
     planned = max(1, round(duration / interval))
-    outcome = Outcome(0, 0, None)
+    outcome = Outcome()
     try:
-        facts = await engine.facts()
+        facts = await _facts(engine, stopped)
         wall_start, start = time.time(), time.monotonic()
         with Writer(output, _header(target, facts, interval, wall_start)) as writer:
             for index in range(planned):
@@ -56,6 +57,17 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
     finally:
         await engine.close()
     return outcome
+
+
+async def _facts(engine: VllmEngine, stopped: asyncio.Event) -> ServerFacts:
+    """What the server says of itself, unless it takes longer than the user's patience."""
+    asked, end = asyncio.ensure_future(engine.facts()), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({asked, end}, return_when=asyncio.FIRST_COMPLETED)
+    end.cancel()
+    if asked.done():
+        return asked.result()
+    asked.cancel()
+    return ServerFacts()
 
 
 def _header(target: Target, facts: ServerFacts, interval: float, wall_start: float) -> dict[str, object]:
@@ -82,13 +94,18 @@ async def _wait(stopped: asyncio.Event, seconds: float) -> None:
 
 async def _scrape(engine: VllmEngine, writer: Writer, start: float, before: Outcome) -> Outcome:
     sent = time.monotonic()
+    made = replace(before, scrapes=before.scrapes + 1)
     try:
         answer = await engine.fetch()
     except ScrapeError as error:
         writer.error(round(sent - start, 4), round(time.monotonic() - sent, 4), error)
-        return Outcome(before.scrapes + 1, before.failed + 1, error)
+        return replace(made, failed=made.failed + 1, last_error=error)
     writer.answer(round(sent - start, 4), round(time.monotonic() - sent, 4), answer)
-    return Outcome(before.scrapes + 1, before.failed, before.last_error)
+    try:
+        engine.interpret(answer)
+    except ScrapeError as error:
+        return replace(made, last_error=error)
+    return replace(made, good=made.good + 1)
 
 
 def _progress(outcome: Outcome, planned: int, interval: float) -> None:

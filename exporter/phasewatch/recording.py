@@ -33,6 +33,9 @@ _ERROR_NAMES: Final[Mapping[str, Reason]] = {
 }
 
 
+_BEYOND_TIME: Final = 1e12
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What a recording says of itself. `wall_start` is the Unix time of t = 0, None if it was not noted."""
@@ -74,7 +77,7 @@ class Reader:
         wall_start = first.get("wall_start")
         self.header = Header(
             engine=engine,
-            wall_start=float(wall_start) if isinstance(wall_start, int | float) else None,
+            wall_start=_number(wall_start),
             facts=facts(first, first.get("models")),
         )
 
@@ -102,30 +105,44 @@ class Reader:
                     yield number, self._object(number, text)
         except (OSError, EOFError, lzma.LZMAError) as error:
             told = getattr(error, "strerror", None) or error
-            raise RecordingError(f"{self._path}: cannot be read after line {number}: {told}") from error
+            where = f" after line {number}" if number else ""
+            raise RecordingError(f"{self._path}: cannot be read{where}: {told}") from error
         except UnicodeDecodeError as error:
             raise RecordingError(f"{self._path}: is not UTF-8 text after line {number}: {error.reason}") from error
 
     def _object(self, number: int, text: str) -> dict[str, Any]:
         try:
             line = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RecordingError(f"{self._path}:{number}: no valid JSON: {error}") from error
         if not isinstance(line, dict):
             raise RecordingError(f"{self._path}:{number}: expected an object")
         return line
 
     def _scrape(self, number: int, line: Mapping[str, Any]) -> RecordedScrape:
-        time, took = line.get("t"), line.get("took", 0.0)
-        if not isinstance(time, int | float) or not isinstance(took, int | float) or took < 0:
+        time, took = _number(line.get("t")), _number(line.get("took", 0.0))
+        if time is None or took is None or took < 0:
             raise RecordingError(f"{self._path}:{number}: expected numbers for t and took")
         if "error" in line:
-            return RecordedScrape(float(time), float(took), None, _error(str(line["error"])))
+            return RecordedScrape(time, took, None, _error(str(line["error"])))
         status, body = line.get("status"), line.get("body", "")
         if not isinstance(status, int) or not isinstance(body, str):
             raise RecordingError(f"{self._path}:{number}: expected an error, or a status and a body")
-        answer = Answer(status, str(line.get("content_type", "")), body.encode("utf-8", "surrogateescape"))
-        return RecordedScrape(float(time), float(took), answer, None)
+        answer = Answer(status, str(line.get("content_type", "")), _bytes(body))
+        return RecordedScrape(time, took, answer, None)
+
+
+def _number(value: object) -> float | None:
+    """A finite number of a sensible size."""
+    return float(value) if isinstance(value, int | float) and abs(value) < _BEYOND_TIME else None
+
+
+def _bytes(body: str) -> bytes:
+    """The bytes of a body: those that were no UTF-8 are kept as `Writer` wrote them."""
+    try:
+        return body.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return body.encode("utf-8", "surrogatepass")
 
 
 def _error(name: str) -> ScrapeError:
@@ -136,6 +153,9 @@ def _error(name: str) -> ScrapeError:
 class Writer:
     """Writes a recording; a context manager that leaves a readable file however it is left.
 
+    It writes beside the file and takes its place at the end, so that a file of that name is not lost to a recording
+    that holds not a single answer.
+
     Args:
         path: ends in .jsonl, .jsonl.gz or .jsonl.xz.
         header: facts for the first line.
@@ -145,8 +165,12 @@ class Writer:
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self._path = path
+        special = path.exists() and not path.is_file()
+        self._written = path if special else path.with_name(f".{path.name}")
+        self._answers = 0
         try:
-            self._file = _open(path, "wt")
+            self._file = _open(self._written, "wt")
         except OSError as error:
             raise RecordingError(f"{path}: cannot be written: {error.strerror}") from error
         self._write({"kind": "header", **header})
@@ -156,13 +180,17 @@ class Writer:
         body = answer.body.decode("utf-8", "surrogateescape")
         line = {"t": time, "took": took, "status": answer.status, "content_type": answer.content_type, "body": body}
         self._write({"kind": "scrape", **line})
+        self._answers += 1
 
     def error(self, time: float, took: float, error: ScrapeError) -> None:
         """Keep a failure."""
         self._write({"kind": "scrape", "t": time, "took": took, "error": error.reason.value})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line) + "\n")
+        try:
+            self._file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise RecordingError(f"{self._path}: cannot be written: {error.strerror}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -170,7 +198,12 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+            if self._written != self._path:
+                self._written.replace(self._path) if self._answers else self._written.unlink()
+        except OSError as failure:
+            raise RecordingError(f"{self._path}: cannot be written: {failure.strerror}") from failure
 
 
 def _open(path: Path, mode: str) -> TextIO:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.core import Sample
@@ -16,6 +17,8 @@ from phasewatch.exposition import target_families
 from phasewatch.pagereader import PageReader
 from phasewatch.recording import Reader
 from phasewatch.target import TargetSnapshot, TargetState, Timing, fail, snapshot, succeed
+
+SHORTEST_STEP: Final = 0.001
 
 
 def replay(recording: Reader, target: Target) -> Iterator[tuple[float, TargetSnapshot]]:
@@ -32,8 +35,10 @@ def replay(recording: Reader, target: Target) -> Iterator[tuple[float, TargetSna
     facts = recording.header.facts
     wall_start = recording.header.wall_start
     state = TargetState()
+    done = -1.0
     for scrape in recording.scrapes():
-        done = scrape.time + scrape.took
+        # Other recorders may send a scrape before the one before has ended.
+        done = max(scrape.time + scrape.took, done + SHORTEST_STEP)
         timing = Timing(scrape.time, done, None if wall_start is None else wall_start + done)
         try:
             if scrape.error is not None:

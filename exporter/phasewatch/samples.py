@@ -73,11 +73,10 @@ HISTOGRAMS: Final = tuple(upstream.field for upstream in UPSTREAM if upstream.ki
 class Page:
     """One page: what it says of each engine, and of the server that writes it.
 
-    `process_start` is the Unix time at which the server's process started, where the page has it. `one_process` tells
-    that a single process writes the page: one that shows its own start, or the Rust front end, which is known by its
-    OpenMetrics (0.22 to 0.32; it ignores --api-server-count).
+    `process_start` is the Unix time at which the server's process started; only a single process shows it.
+    `openmetrics` tells the dialect, in which the Rust front end answers whatever it is asked for (0.22 to 0.32).
     """
 
     process_start: float | None
-    one_process: bool
+    openmetrics: bool
     engines: Mapping[EngineKey, EngineSample]

@@ -3,6 +3,7 @@
 Only `config` uses it: everything else sees the dataclasses there.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
@@ -16,20 +17,24 @@ DEFAULT_WINDOW: Final = 60.0
 DEFAULT_TIMEOUT: Final = 4.0
 DEFAULT_BODY_SIZE_LIMIT: Final = 16e6
 SHORTEST_INTERVAL: Final = 0.1
-LONGEST_INTERVAL: Final = 86_400.0
+LONGEST: Final = 86_400.0
 
 
 def _interval(value: float) -> float:
     if value < SHORTEST_INTERVAL:
         raise ValueError(f"expected at least {units.human_duration(SHORTEST_INTERVAL)}")
-    if value > LONGEST_INTERVAL:
-        raise ValueError(f"expected at most {units.human_duration(LONGEST_INTERVAL)}")
-    return value
+    return _at_most(value)
 
 
 def _positive(value: float) -> float:
     if value <= 0:
         raise ValueError("expected a duration above 0")
+    return _at_most(value)
+
+
+def _at_most(value: float) -> float:
+    if value > LONGEST:
+        raise ValueError(f"expected at most {units.human_duration(LONGEST)}")
     return value
 
 
@@ -52,8 +57,9 @@ def _url(value: str) -> str:
         raise ValueError(_ADDRESS)
     if "?" in value or "#" in value:
         raise ValueError("expected the server's base address, without a query or fragment")
-    if parts.path.rstrip("/").endswith("/metrics"):
-        raise ValueError("expected the server's base address; /metrics is added by itself")
+    for added in ("/metrics", "/v1"):
+        if parts.path.rstrip("/").endswith(added):
+            raise ValueError(f"expected the server's base address; {added} is added by itself")
     return f"{parts.scheme}{value[len(parts.scheme) :]}".rstrip("/")
 
 
@@ -62,7 +68,11 @@ def _unbroken(value: str) -> bool:
 
 
 def _file(value: Path) -> Path:
-    if "\0" in str(value):
+    try:
+        usable = "\0" not in str(value) and bool(os.fsencode(value))
+    except UnicodeError:
+        usable = False
+    if not usable:
         raise ValueError("expected a path")
     return value
 

@@ -112,15 +112,15 @@ class TargetSnapshot:
 def succeed(state: TargetState, page: Page, timing: Timing, target: Target) -> TargetState:
     """The state after a scrape that gave a page. After a restart of the server nothing older is kept."""
     window = push(state.window, page, timing.done, target.window)
-    begun = len(window.snapshots) == 1
-    known = TargetState() if begun else state
+    restarted = window.restarts != state.window.restarts
+    known = TargetState() if restarted else state
     next_state = replace(
         state,
         answered=True,
         trouble=None,
         scrape_seconds=timing.done - timing.sent,
         last_success=timing.wall,
-        facts=ServerFacts() if begun and state.window.snapshots else state.facts,
+        facts=known.facts,
         window=window,
         progress={key: advance(known.progress.get(key), sample, timing.done) for key, sample in page.engines.items()},
     )
@@ -227,5 +227,5 @@ def _limits(state: TargetState, target: Target) -> Limits:
 
 def _phases(state: TargetState, target: Target, key: EngineKey, past: History, growth: Increase | None) -> Phases:
     page = state.window.snapshots[-1].page
-    one_api_server = has_one_api_server(page.one_process, page.engines[key], target.api_servers)
+    one_api_server = has_one_api_server(page, page.engines[key], target.api_servers)
     return phases(past, growth, one_api_server=one_api_server, version=state.facts.version)

@@ -27,24 +27,36 @@ _PREFIXES: Final = {
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(k|[KMGTP]i?)?([A-Za-z/]+)")
 
 
+def shown(value: object) -> str:
+    """A wrong value in a message. Lists, mappings and addresses are only named: they may hold a password."""
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str) and "://" in value:
+        return "an address"
+    return "a mapping" if isinstance(value, dict) else repr(value)
+
+
 def duration(value: object) -> float:
     """Seconds in a duration such as `5s`, `500ms`, `1m` or `1h30m`.
 
     Raises:
         ValueError: no duration; the message says what is expected.
     """
-    if not isinstance(value, str) or not _DURATION.fullmatch(value):
-        raise ValueError(f"expected a duration such as 5s, 500ms or 1m, found {value!r}")
-    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in _DURATION_PART.findall(value))
+    seconds = inf
+    if isinstance(value, str) and _DURATION.fullmatch(value):
+        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in _DURATION_PART.findall(value))
+    if seconds == inf:
+        raise ValueError(f"expected a duration such as 5s, 500ms or 1m, found {shown(value)}")
+    return seconds
 
 
 def _quantity(value: object, unit: str, expected: str) -> float:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or match[3] != unit:
-        raise ValueError(f"expected {expected}, found {value!r}")
+        raise ValueError(f"expected {expected}, found {shown(value)}")
     amount = float(match[1]) * _PREFIXES[match[2] or ""]
     if not 0 < amount < inf:
-        raise ValueError(f"expected {expected}, found {value!r}")
+        raise ValueError(f"expected {expected}, found {shown(value)}")
     return amount
 
 
@@ -77,7 +89,7 @@ def compute(value: object) -> float:
 
 def human_duration(seconds: float) -> str:
     """A duration for people: `250ms`, `5.4s`, `42s`, `3m 5s`, `2h 10m`."""
-    if seconds < 1:
+    if 0 < seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 10:  # noqa: PLR2004  # above, tenths tell nothing
         return f"{seconds:.2g}s"
@@ -85,4 +97,5 @@ def human_duration(seconds: float) -> str:
     if minutes == 0:
         return f"{rest}s"
     hours, minutes = divmod(minutes, 60)
-    return f"{minutes}m {rest}s" if hours == 0 else f"{hours}h {minutes}m"
+    parts = (f"{minutes}m", rest and f"{rest}s") if hours == 0 else (f"{hours}h", minutes and f"{minutes}m")
+    return " ".join(part for part in parts if part)

@@ -10,10 +10,6 @@ from typing import Final
 
 from phasewatch.samples import COUNTERS, HISTOGRAMS, EngineKey, EngineSample, Histogram, Page
 
-_CLOCK_TOLERANCE: Final = 0.5
-"""Seconds per request by which prefill, on the engine's monotonic clock, may seem longer than the whole request, on the
-wall clock of the API server."""
-
 _LONGEST: Final = 1.25
 """How far a window may exceed its nominal length. Scrapes are not exactly on time, so the snapshot nearest to the
 nominal start is taken; but after a gap in the scrapes an old one must not stand in for it."""
@@ -42,10 +38,14 @@ class Continuity:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Snapshots of one target since its last restart, oldest first, and the continuity of each engine on the newest."""
+    """Snapshots of one target since its last restart, oldest first, and the continuity of each engine on the newest.
+
+    `restarts` counts the restarts that were seen. A gap that empties the window is none.
+    """
 
     snapshots: tuple[Snapshot, ...] = ()
     engines: Mapping[EngineKey, Continuity] = field(default_factory=dict)
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,10 @@ def push(window: Window, page: Page, time: float, length: float) -> Window:
         A window that ends with this page and begins near `time - length`; it holds this page alone if the server
         restarted since the page before.
     """
-    if not window.snapshots or restarted(window.snapshots[-1].page, page):
-        return Window((Snapshot(time, page),), {key: Continuity(time, {}) for key in page.engines})
+    restart = bool(window.snapshots) and restarted(window.snapshots[-1].page, page)
+    if restart or not window.snapshots:
+        new = {key: Continuity(time, {}) for key in page.engines}
+        return Window((Snapshot(time, page),), new, window.restarts + restart)
     before = window.snapshots[-1].page
     snapshots = (*window.snapshots, Snapshot(time, page))
     start = time - length
@@ -99,7 +101,7 @@ def push(window: Window, page: Page, time: float, length: float) -> Window:
         key: _continue(window.engines.get(key), before.engines.get(key), sample, time)
         for key, sample in page.engines.items()
     }
-    return Window(snapshots[first:], engines)
+    return Window(snapshots[first:], engines, window.restarts)
 
 
 def _continue(known: Continuity | None, before: EngineSample | None, after: EngineSample, time: float) -> Continuity:
@@ -198,16 +200,35 @@ def _corrupt(before: EngineSample, after: EngineSample) -> Iterator[str]:
     """Histograms that took in an impossible observation.
 
     A request that fails before it is ever scheduled records minus the process's uptime as its queue time and plus the
-    uptime as its prefill time (vLLM 0.8 to 0.32). The first shows as a falling sum; the second as more prefill time
-    than the same requests took altogether.
+    uptime as its prefill time (vLLM 0.8 to 0.32). The first shows as a falling sum, unless others make up for it. The
+    second shows as a prefill that is longer than any whole request; then the queue time is wrong as well.
     """
+    impossible = _outlasts_the_request(before, after)
     for name in HISTOGRAMS:
         old, new = getattr(before, name), getattr(after, name)
-        if old is not None and new is not None and new.sum < old.sum:
+        fell = old is not None and new is not None and new.sum < old.sum
+        if fell or (impossible and name in _WRONG_TOGETHER):
             yield name
-    if before.prefill_time and after.prefill_time and before.request_latency and after.request_latency:
-        prefill = _difference(before.prefill_time, after.prefill_time)
-        whole = _difference(before.request_latency, after.request_latency)
-        # A page of several processes can be read halfway through an update; then the two speak of different requests.
-        if prefill.count == whole.count and prefill.sum > whole.sum + _CLOCK_TOLERANCE * prefill.count:
-            yield "prefill_time"
+
+
+def _outlasts_the_request(before: EngineSample, after: EngineSample) -> bool:
+    """Whether prefill times between two pages cannot be those of the requests that finished between them.
+
+    Each prefill is a part of a whole request, so no more prefills than requests can lie above an edge. The two are on
+    different clocks, so the edge below is taken for the requests.
+    """
+    if not (before.prefill_time and after.prefill_time and before.request_latency and after.request_latency):
+        return False
+    prefill = _difference(before.prefill_time, after.prefill_time)
+    whole = _difference(before.request_latency, after.request_latency)
+    # A page of several processes can be read halfway through an update; then the two speak of different requests.
+    if prefill.edges != whole.edges or prefill.count != whole.count:
+        return False
+    up_to_the_edge_below = (0.0, *whole.cumulative)
+    return any(
+        prefill.count - prefills > whole.count - requests
+        for prefills, requests in zip(prefill.cumulative, up_to_the_edge_below, strict=False)
+    )
+
+
+_WRONG_TOGETHER: Final = frozenset({"queue_time", "prefill_time"})

@@ -11,9 +11,13 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from phasewatch.errors import ConfigError, Problem
+from phasewatch.units import shown
 
 _NAMED: Final = re.compile(r" '(?:[*&]?\w+|!\S*|tag:\S*)'")
 """Aliases and tags that PyYAML names in its messages: an unquoted password that begins with * or ! is one to it."""
+
+
+_MOST_BYTES: Final = 1_000_000
 
 
 def read_mapping(path: Path) -> tuple[dict[Any, Any], list[Problem]]:
@@ -23,11 +27,14 @@ def read_mapping(path: Path) -> tuple[dict[Any, Any], list[Problem]]:
         ConfigError: the file cannot be read or is no YAML mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1).decode()
     except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([Problem(str(path), f"is not UTF-8 text: {error.reason} at byte {error.start}")]) from error
+    if len(text) > _MOST_BYTES:
+        raise ConfigError([Problem(str(path), f"is larger than {_MOST_BYTES // 1_000_000} MB: is it the right file?")])
     return parse_mapping(text, str(path))
 
 
@@ -40,7 +47,7 @@ def parse_mapping(text: str, source: str) -> tuple[dict[Any, Any], list[Problem]
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         raw = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+    except Exception as error:  # PyYAML lets through whatever its constructors raise, for a date or a tag
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
         told = getattr(error, "problem", None) or getattr(error, "reason", None) or error
@@ -62,7 +69,7 @@ def _duplicate_keys(node: yaml.Node | None, path: str, seen: set[int]) -> Iterat
         lines: dict[str, int] = {}
         for key, value in node.value:
             name, line = str(key.value), key.start_mark.line + 1
-            here = f"{path}.{name}" if path else name
+            here = f"{path}.{_key(name)}" if path else _key(name)
             if name in lines:
                 yield Problem(here, f"given twice, in line {lines[name]} and line {line}; keep one")
             lines[name] = line
@@ -109,23 +116,16 @@ def problem(
     if details["type"] in {"extra_forbidden", "invalid_key"}:
         schema = next((sections[str(part)] for part in reversed(location[:-1]) if part in sections), root)
         return Problem(path, _unknown_key(str(location[-1]), schema))
-    found = "" if secret.intersection(location) else f", found {_shown(details['input'])}"
+    found = "" if secret.intersection(location) else f", found {shown(details['input'])}"
     template = _MESSAGES.get(details["type"], details["msg"].replace("{", "{{").replace("}", "}}"))
     return Problem(path, template.format(found=found, **details.get("ctx", {})))
 
 
 def _key(name: str) -> str:
-    """A key on one line."""
-    return name if name.isprintable() else repr(name)[1:-1]
-
-
-def _shown(value: object) -> str:
-    """A wrong value in a message. Lists, mappings and addresses are only named: they may hold a password."""
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, str) and "://" in value:
-        return "an address"
-    return "a mapping" if isinstance(value, dict) else repr(value)
+    """A key on one line. A hash that lost the space before it has become a part of the key, and is left out."""
+    told, hash_begins, _ = name.partition("$2")
+    told = f"{told}..." if hash_begins else name
+    return told if told.isprintable() else repr(told)[1:-1]
 
 
 def _unknown_key(name: str, schema: type[BaseModel]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 PREFIXES: Final = ("vllm:", "vllm_", "ray_vllm:", "ray_vllm_")
@@ -57,6 +58,7 @@ class Upstream:
         kind: its type upstream.
         names: names without prefix and suffix, newest first, each with the releases that expose it by default.
         where: labels a sample must carry to count.
+        highest: largest value that makes sense.
         of_model: whether it is counted for all engines of a model together, without an engine label.
         combine: how several samples become one.
     """
@@ -67,6 +69,7 @@ class Upstream:
     where: Mapping[str, str] = dataclass_field(default_factory=dict)
     combine: Combine = Combine.SUM
     of_model: bool = False
+    highest: float = inf
 
 
 UPSTREAM: Final = (
@@ -90,6 +93,7 @@ UPSTREAM: Final = (
         Kind.GAUGE,
         {"kv_cache_usage_perc": "0.9.2 and newer", "gpu_cache_usage_perc": "up to 0.10"},
         combine=Combine.MAX,
+        highest=1.0,
     ),
     Upstream("cache_config", Kind.INFO, {"cache_config_info": "all, Python front end"}),
     Upstream("prompt_tokens", Kind.COUNTER, {"prompt_tokens": "all"}),
@@ -134,7 +138,7 @@ UPSTREAM: Final = (
     ),
     Upstream("queue_time", Kind.HISTOGRAM, {"request_queue_time_seconds": "all"}),
     Upstream("prefill_time", Kind.HISTOGRAM, {"request_prefill_time_seconds": "all"}),
-    Upstream("request_latency", Kind.TOTALS, {"e2e_request_latency_seconds": "all"}),
+    Upstream("request_latency", Kind.HISTOGRAM, {"e2e_request_latency_seconds": "all"}),
     Upstream("request_prompt_tokens", Kind.TOTALS, {"request_prompt_tokens": "all"}),
     Upstream("request_computed_tokens", Kind.TOTALS, {"request_prefill_kv_computed_tokens": "0.16 and newer"}),
 )

@@ -8,7 +8,7 @@ import httpx
 
 from phasewatch.config import Limits, Target
 from phasewatch.errors import Reason, ScrapeError
-from phasewatch.fetch import Answer, authorization_header, get, new_client
+from phasewatch.fetch import HTTP_OK, Answer, authorization_header, get, new_client
 from phasewatch.pagereader import PageReader
 from phasewatch.samples import Page
 from phasewatch.target import ModelFacts, ServerFacts
@@ -16,8 +16,6 @@ from phasewatch.target import ModelFacts, ServerFacts
 _ACCEPT: Final = "text/plain;version=0.0.4"
 """Asked for OpenMetrics without UTF-8 names, vLLM's prometheus_client (0.22 and newer) turns the colons of samples into
 underscores but not those of families."""
-
-_HTTP_OK: Final = 200
 
 
 class VllmEngine:
@@ -72,7 +70,7 @@ class VllmEngine:
             answer = await self._get(path, "application/json")
         except ScrapeError:
             return None
-        return parse_json(answer.body) if answer.status == _HTTP_OK else None
+        return parse_json(answer.body) if answer.status == HTTP_OK else None
 
 
 def interpret(reader: PageReader, answer: Answer) -> Page:
@@ -87,7 +85,7 @@ def interpret(reader: PageReader, answer: Answer) -> Page:
         raise ScrapeError(
             Reason.HTTP_STATUS, f"the server answered {answer.status}: redirects are not followed, set url to its goal"
         )
-    if answer.status != _HTTP_OK:
+    if answer.status != HTTP_OK:
         raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {answer.status} instead of 200")
     try:
         text = answer.body.decode()
@@ -100,7 +98,7 @@ def parse_json(body: bytes) -> Any:
     """The value of a JSON text, None if it is none."""
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -109,11 +107,11 @@ def facts(version: Any, models: Any) -> ServerFacts:
     told = version.get("version") if isinstance(version, dict) else None
     listed = models.get("data") if isinstance(models, dict) else None
     return ServerFacts(
-        version=told if isinstance(told, str) else None,
+        version=_text(told),
         models={
             entry["id"]: _model(entry)
             for entry in (listed if isinstance(listed, list) else ())
-            if isinstance(entry, dict) and isinstance(entry.get("id"), str) and not entry.get("parent")
+            if isinstance(entry, dict) and _text(entry.get("id")) is not None and not entry.get("parent")
         },
     )
 
@@ -126,6 +124,11 @@ def limits(server_info: Any) -> Limits:
     return Limits(_count(told.get("max_num_seqs")), _count(told.get("max_num_batched_tokens")))
 
 
+def _text(value: Any) -> str | None:
+    """Text that can be shown: JSON may hold half of a surrogate pair, which no page can be encoded with."""
+    return value if isinstance(value, str) and value.encode(errors="ignore").decode() == value else None
+
+
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
@@ -133,6 +136,6 @@ def _count(value: Any) -> int | None:
 def _model(entry: dict[str, Any]) -> ModelFacts:
     root, length = entry.get("root"), entry.get("max_model_len")
     return ModelFacts(
-        root=root if isinstance(root, str) else None,
+        root=_text(root),
         max_model_len=length if isinstance(length, int) else None,
     )

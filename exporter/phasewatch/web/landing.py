@@ -12,14 +12,15 @@ from phasewatch.target import EngineReading, TargetSnapshot
 
 STYLE: Final = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+body { margin: 2rem auto; max-width: 96rem; padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin-bottom: 0; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
 nav { margin: .3rem 0 1rem; }
 nav a { margin-right: 1rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; }
-th, td { padding: .25rem .9rem .25rem 0; text-align: left; white-space: nowrap; }
+th, td { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: bottom; }
+td { white-space: nowrap; }
 td.number { font-variant-numeric: tabular-nums; text-align: right; }
 th { font-weight: 600; border-bottom: 1px solid currentColor; }
 .up { color: #15803d; } .down { color: #b91c1c; } .unknown { opacity: .7; }

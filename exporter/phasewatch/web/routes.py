@@ -67,7 +67,7 @@ def create_app(view: View, *, enable_lifecycle: bool) -> Starlette:
     async def style(_: Request) -> Response:
         return Response(landing.STYLE, media_type="text/css", headers=_SECURITY_HEADERS)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", index),
             Route("/style.css", style),
@@ -78,6 +78,8 @@ def create_app(view: View, *, enable_lifecycle: bool) -> Starlette:
         ],
         exception_handlers={HTTPException: _plain_error},
     )
+    app.router.redirect_slashes = False  # the redirect would go where the client's Host header says
+    return app
 
 
 def _metrics(view: View) -> Callable[[Request], Response]:
@@ -88,7 +90,7 @@ def _metrics(view: View) -> Callable[[Request], Response]:
 
     # No coroutine: Starlette runs it on a thread, and a large page holds up neither scrapes nor health checks.
     def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        encode, content_type = _encoder(request.headers.get("accept", ""))
         body = encode(registry)
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-store"}
         if _GZIP_WANTED.search(request.headers.get("accept-encoding", "")):
@@ -97,6 +99,13 @@ def _metrics(view: View) -> Callable[[Request], Response]:
         return Response(body, headers=headers)
 
     return metrics
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    try:
+        return choose_encoder(accept)
+    except (ValueError, TypeError):  # prometheus_client 0.26 reads versions as numbers, and fails on others
+        return choose_encoder("")
 
 
 def _reload(view: View) -> Callable[[Request], Awaitable[Response]]:

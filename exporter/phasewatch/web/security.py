@@ -11,21 +11,25 @@ import hashlib
 import importlib.util
 import re
 import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phasewatch.errors import ConfigError, Problem
-from phasewatch.schema import Section
+from phasewatch.schema import File, Section
 from phasewatch.yamlfile import problem, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(?:0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
+_EXPECTED: Final = "expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it"
+_MOST_WAITING: Final = 8
 _REMEMBERED: Final = 1024
 
 
@@ -49,14 +53,14 @@ class WebConfig:
 
 def _bcrypt_hash(value: str) -> str:
     if not _BCRYPT.fullmatch(value):
-        raise ValueError("expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it")
+        raise ValueError(_EXPECTED)
     return value
 
 
 class _TlsServerSchema(Section):
-    cert_file: Path
-    key_file: Path
-    client_ca_file: Path | None = None
+    cert_file: File
+    key_file: File
+    client_ca_file: File | None = None
     client_auth_type: Literal["NoClientCert", "RequireAndVerifyClientCert"] = "NoClientCert"
     min_version: Literal["TLS12", "TLS13"] = "TLS12"
 
@@ -90,8 +94,7 @@ def load_web_config(path: Path | None) -> WebConfig:
         secret = frozenset({"basic_auth_users"})
         problems += [problem(details, _WebSchema, _SECTIONS, secret) for details in error.errors(include_url=False)]
         raise ConfigError(problems) from error
-    if schema.basic_auth_users and importlib.util.find_spec("bcrypt") is None:
-        problems.append(Problem("basic_auth_users", "needs bcrypt; install phasewatch[auth]"))
+    problems += _unusable(schema.basic_auth_users)
     tls = schema.tls_server_config
     config = WebConfig(
         tls=_server_tls(tls, path.parent) if tls else None,
@@ -107,6 +110,21 @@ def load_web_config(path: Path | None) -> WebConfig:
     return config
 
 
+def _unusable(users: dict[str, str]) -> Iterator[Problem]:
+    if not users:
+        return
+    if importlib.util.find_spec("bcrypt") is None:
+        yield Problem("basic_auth_users", "needs bcrypt; install phasewatch[auth]")
+        return
+    import bcrypt  # noqa: PLC0415  # an extra
+
+    for name, hashed in users.items():
+        try:
+            bcrypt.checkpw(b"", hashed.encode())
+        except ValueError:
+            yield Problem(f"basic_auth_users.{name}", _EXPECTED)
+
+
 def _server_tls(tls: _TlsServerSchema, base: Path) -> ServerTls:
     """Relative paths start at the folder of the file that names them."""
     authority = base / tls.client_ca_file if tls.client_ca_file else None
@@ -116,7 +134,7 @@ def _server_tls(tls: _TlsServerSchema, base: Path) -> ServerTls:
 def _context(tls: ServerTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = tls.min_version
-    context.load_cert_chain(tls.cert_file, tls.key_file)
+    context.load_cert_chain(tls.cert_file, tls.key_file, password="")  # never ask the terminal
     if tls.client_ca_file:
         context.load_verify_locations(tls.client_ca_file)
         context.verify_mode = ssl.CERT_REQUIRED
@@ -146,31 +164,38 @@ class BasicAuth:
         self._app = app
         self._users = users
         self._passed: set[bytes] = set()
+        self._waiting = 0
+        # A thread of its own: guesses must not hold up the reading of pages.
+        self._checker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bcrypt")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] != "http" or await self._allowed(Headers(scope=scope).get("authorization", "")):
-            await self._app(scope, receive, send)
-            return
-        denied = PlainTextResponse("Unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="phasewatch"'})
-        await denied(scope, receive, send)
+        refused = await self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
 
-    async def _allowed(self, header: str) -> bool:
-        scheme, _, encoded = header.partition(" ")
+    async def _refusal(self, headers: Headers) -> Response | None:
+        """The answer to a request that may not pass; None for one that may."""
+        denied = PlainTextResponse("Unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="phasewatch"'})
+        scheme, _, encoded = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
-            return False
+            return denied
         try:
             name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
         except ValueError:  # no base64, or no UTF-8 in it
-            return False
+            return denied
         digest = hashlib.sha256(f"{name}\0{password}".encode()).digest()
         if digest in self._passed:
-            return True
-        if not await asyncio.to_thread(self._check, name, password):
-            return False
-        if len(self._passed) < _REMEMBERED:
+            return None
+        if self._waiting >= _MOST_WAITING:
+            return PlainTextResponse("Too many passwords to check\n", 503, {"Retry-After": "1"})
+        self._waiting += 1
+        try:
+            passed = await asyncio.get_running_loop().run_in_executor(self._checker, self._check, name, password)
+        finally:
+            self._waiting -= 1
+        if passed and len(self._passed) < _REMEMBERED:
             self._passed.add(digest)
-        return True
+        return None if passed else denied
 
     def _check(self, name: str, password: str) -> bool:
         import bcrypt  # noqa: PLC0415  # an extra; load_web_config has made sure of it
