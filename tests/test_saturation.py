@@ -107,6 +107,7 @@ def judged(
     )
 
 
+SLOTS = Limits(max_num_seqs=4, max_num_batched_tokens=512)
 QUEUE = [sample(second, running=4, waiting=5, usage=0.5) for second in range(5)]
 IDLE = [sample(7, running=0, waiting=0, usage=0) for _ in range(5)]
 
@@ -146,6 +147,20 @@ def test_preemptions_go_before_a_full_cache_and_refusals_before_both() -> None:
     assert judged(*full, replace(preempted, rejections=1.0)) is State.SHEDDING
 
 
+def test_running_requests_that_are_back_in_the_queue_were_preempted_before_it_is_counted() -> None:
+    def at(second: int, running: float, waiting: float, finished: float) -> EngineSample:
+        whole = Histogram(finished, finished)
+        return replace(sample(second, running=running, waiting=waiting, usage=0.9), request_latency=whole)
+
+    thrown_out = [at(0, 16, 1, 3), at(1, 14, 3, 3), at(2, 12, 5, 3)]
+    assert judged(*thrown_out) is State.PREEMPTING
+    assert judged(*thrown_out[:2], at(2, 10, 5, 5)) is State.PREEMPTING
+    finished = [at(0, 16, 1, 3), at(1, 14, 3, 5), at(2, 12, 5, 7)]
+    assert judged(*finished) is State.CONCURRENCY_LIMITED
+    left = [at(0, 16, 1, 3), at(1, 14, 1, 3), at(2, 12, 1, 3)]
+    assert judged(*left) is State.CONCURRENCY_LIMITED
+
+
 def test_requests_that_wait_for_something_else_are_deferred() -> None:
     deferred = [replace(one, requests_deferred=4.0) for one in QUEUE]
     assert judged(*deferred) is State.DEFERRED
@@ -176,7 +191,11 @@ def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
     assert judged(*QUEUE, phases=phases, limits=limits) is state
 
 
-def followed(samples: list[tuple[float, EngineSample]], thresholds: Thresholds | None = None) -> list[Saturation]:
+def followed(
+    samples: list[tuple[float, EngineSample]],
+    thresholds: Thresholds | None = None,
+    phases: list[Phases] | None = None,
+) -> list[Saturation]:
     """The saturation after each scrape."""
     found: Saturation | None = None
     shown = []
@@ -184,7 +203,8 @@ def followed(samples: list[tuple[float, EngineSample]], thresholds: Thresholds |
         times, seen = zip(*samples[:count], strict=True)
         chosen = thresholds or Thresholds()
         past = recent(History(times, seen, frozenset()), chosen.memory)
-        found = advance(found, past, Phases(), prompt_share=0.1, limits=Limits(), thresholds=chosen)
+        busy = phases[count - 1] if phases else Phases()
+        found = advance(found, past, busy, prompt_share=0.1, limits=SLOTS, thresholds=chosen)
         shown.append(found)
     return shown
 
@@ -203,23 +223,52 @@ def test_a_token_or_a_running_request_ends_the_wait_for_stuck() -> None:
 
 
 WALK = st.lists(st.integers(-1, 1), min_size=20, max_size=120)
+AROUND = ["usage", "waiting", "deferred", "prefill_share", "step_budget", "blocked"]
 
 
-@given(WALK, st.sampled_from(["usage", "waiting", "deferred"]), st.sampled_from([2.0, 5.0, 10.0]))
+def near(threshold: str, second: int, step: int) -> tuple[EngineSample, Phases]:
+    """A page and phases on one side or the other of a threshold."""
+    queue = {"running": 4.0, "waiting": 5.0, "usage": 0.5}
+    busy = Phases(decode_streams=3.0, prefill_streams=0.3)
+    match threshold:
+        case "usage":
+            queue["usage"] = 0.86 + 0.02 * (step % 5)
+        case "waiting":
+            queue |= {"waiting": float(step % 2), "usage": 0.99}
+        case "deferred":
+            queue |= {"waiting": 10.0, "requests_deferred": 5.0 + step % 3}
+        case "prefill_share":
+            busy = Phases(decode_streams=1.0, prefill_streams=0.41 + 0.01 * (step % 4))
+        case "step_budget":
+            busy = Phases(decode_streams=3.0, prefill_streams=0.3, step_tokens=400.0 + 4 * (step % 5))
+        case "blocked":
+            queue |= {"running": float(step % 3 == 0), "usage": 0.0}
+    return sample(second, **queue), busy
+
+
+@given(WALK, st.sampled_from(AROUND), st.sampled_from([2.0, 5.0, 10.0]))
 def test_a_walk_around_a_threshold_never_flaps_faster_than_the_hysteresis(
     walk: list[int], threshold: str, hysteresis: float
 ) -> None:
-    samples = []
-    for second, step in enumerate(itertools.accumulate(walk)):
-        facts = {
-            "usage": {"waiting": 5.0, "usage": 0.86 + 0.02 * (step % 5)},
-            "waiting": {"waiting": float(step % 2), "usage": 0.99},
-            "deferred": {"waiting": 10.0, "usage": 0.5, "requests_deferred": 5.0 + step % 3},
-        }[threshold]
-        samples.append((float(second), sample(second, running=4, **facts)))
-    shown = followed(samples, Thresholds(hysteresis=hysteresis))
+    seen = [near(threshold, second, step) for second, step in enumerate(itertools.accumulate(walk))]
+    samples = [(float(second), found) for second, (found, _) in enumerate(seen)]
+    shown = followed(samples, Thresholds(hysteresis=hysteresis, stuck_after=3.0), [phases for _, phases in seen])
     changes = [one.since for before, one in itertools.pairwise(shown) if one.state is not before.state]
     assert all(later - earlier >= hysteresis for earlier, later in itertools.pairwise(changes))
+
+
+@pytest.mark.parametrize("threshold", AROUND)
+def test_each_threshold_of_the_walk_is_one(threshold: str) -> None:
+    sides = {
+        judged(
+            *[near(threshold, second, step)[0] for second in range(3)],
+            phases=near(threshold, 0, step)[1],
+            limits=SLOTS,
+            prompt_share=0.1,
+        )
+        for step in range(6)
+    }
+    assert len(sides) > 1
 
 
 FACT = st.none() | st.floats(0, 50)

@@ -90,7 +90,7 @@ def verdict(
     growth = grown(past.samples[0], past.samples[-1], past.corrupt)
     if growth.rejections:
         return State.SHEDDING
-    if growth.preemptions:
+    if growth.preemptions or _thrown_out(past.samples[0], past.samples[-1], growth):
         return State.PREEMPTING
     last = past.samples[-CONFIRMING_SCRAPES:]
     if not all(_waiting(sample) for sample in last):
@@ -103,6 +103,18 @@ def verdict(
     if min(deferred) > thresholds.deferred_share or not any(_running(sample) for sample in last):
         return State.DEFERRED
     return _limit(past, phases, limits, thresholds)
+
+
+def _thrown_out(first: EngineSample, last: EngineSample, growth: EngineSample) -> bool:
+    """Whether running requests went back to the queue: fewer run than those that finished account for, and as many
+    more wait.
+
+    The counter of preemptions tells it only when such a request puts out a token again, which may take minutes.
+    """
+    if growth.request_latency is None:
+        return False
+    missing = _running(first) - _running(last) - growth.request_latency.count
+    return 0 < missing <= _waiting(last) - _waiting(first)
 
 
 def _limit(past: History, phases: Phases, limits: Limits, thresholds: Thresholds) -> State:
