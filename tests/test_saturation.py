@@ -191,6 +191,14 @@ def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
     assert judged(*QUEUE, phases=phases, limits=limits) is state
 
 
+def test_many_requests_that_come_and_go_while_others_wait_are_not_held_by_slots() -> None:
+    decoding = Phases(decode_streams=400.0, prefill_streams=2.0)
+    swinging = [sample(second, running=400 + 7 * (second % 5), waiting=50, usage=0.5) for second in range(15)]
+    assert judged(*swinging, phases=decoding) is State.PREFILL_LIMITED
+    pinned = [sample(second, running=256 - (second % 4 == 0), waiting=50, usage=0.5) for second in range(15)]
+    assert judged(*pinned, phases=decoding) is State.CONCURRENCY_LIMITED
+
+
 def followed(
     samples: list[tuple[float, EngineSample]],
     thresholds: Thresholds | None = None,

@@ -36,6 +36,13 @@ CONFIRMING_SCRAPES: Final = 3
 """Scrapes in a row that must see a queue before it counts: a single one may fall between two steps."""
 
 
+MANY_REQUESTS: Final = 16
+"""Requests at once from which their number tells whether it is held at a limit."""
+
+PINNED_SHARE: Final = 1 / 3
+"""Share of the scrapes that must see the highest number of running requests for it to be a limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Saturation:
     """The state shown, since when, and since when requests have waited while nothing runs (monotonic times)."""
@@ -123,10 +130,21 @@ def _limit(past: History, phases: Phases, limits: Limits, thresholds: Thresholds
     budget = ratio(phases.step_tokens, limits.max_num_batched_tokens)
     if (share or 0.0) >= thresholds.prefill_share or (budget or 0.0) >= thresholds.step_budget_share:
         return State.PREFILL_LIMITED
-    slots_are_free = limits.max_num_seqs is not None and all(
-        _running(sample) < limits.max_num_seqs for sample in past.samples
-    )
-    return State.PREFILL_LIMITED if slots_are_free else State.CONCURRENCY_LIMITED
+    return State.PREFILL_LIMITED if _slots_are_free(past, limits.max_num_seqs) else State.CONCURRENCY_LIMITED
+
+
+def _slots_are_free(past: History, slots: int | None) -> bool:
+    """Whether fewer run than may, though requests wait.
+
+    Where the number of slots is not known it shows in what runs: with all slots taken, one that gets free is taken in
+    the next step, so scrape after scrape sees the same number; what prefill lets in comes and goes. Of a few requests
+    nothing can be told: they may all have ended at once.
+    """
+    running = [_running(sample) for sample in past.samples]
+    most = max(running)
+    if slots is not None:
+        return most < slots
+    return most >= MANY_REQUESTS and running.count(most) < len(running) * PINNED_SHARE
 
 
 def _prefill_share(past: History, phases: Phases) -> float | None:
