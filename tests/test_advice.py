@@ -22,11 +22,13 @@ FLAGS = {
     "--kv-cache-dtype",
     "--max-loras",
     "--max-model-len",
+    "--max-num-active-seqs",
     "--max-num-batched-tokens",
     "--max-num-queued-reqs",
     "--max-num-queued-tokens",
     "--max-num-seqs",
     "--tensor-parallel-size",
+    "--watermark",
 }
 
 

@@ -349,7 +349,11 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
     pages = iter([GOOD, GOOD, GOOD.replace("process_start_time_seconds 1", "process_start_time_seconds 2"), GOOD])
     told = {
         "/version": {"version": "0.32.0"},
-        "/server_info": {"vllm_config": {"scheduler_config": {"max_num_seqs": 64, "max_num_batched_tokens": 2048}}},
+        "/server_info": {
+            "vllm_config": {
+                "scheduler_config": {"max_num_seqs": 256, "max_num_active_seqs": 64, "max_num_batched_tokens": 2048}
+            }
+        },
         "/v1/models": {"data": [{"id": "tiny", "root": "/m", "max_model_len": 4096}, {"id": "lora", "parent": "tiny"}]},
     }
 

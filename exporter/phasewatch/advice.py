@@ -46,6 +46,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         "Preempting",
         "The KV cache overflows while requests run, so some are thrown out and computed again later. Work is done twice, and their streams stand still meanwhile. vLLM counts a preemption only when the request goes on.",
         (
+            "Keep some of the cache free for what runs: --watermark (0 by default).",
             "Admit fewer at once: lower --max-num-seqs to what the cache holds at full length.",
             "Give the cache more memory: raise --gpu-memory-utilization, or --kv-cache-dtype fp8, or quantised weights.",
             "Shorten what each request may grow to: the tokens asked for, and --max-model-len.",
@@ -57,7 +58,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         "All slots taken",
         "Requests wait although the KV cache has room: as many run as the server may run at once.",
         (
-            "Raise --max-num-seqs while the KV cache has room; llm_kv_cache_headroom_requests says how many more fit.",
+            "Raise --max-num-seqs (and --max-num-active-seqs, if it is set) while the KV cache has room; llm_kv_cache_headroom_requests says how many more fit.",
             "Add replicas if streams are too slow already: each more request in a batch slows all of them a little.",
         ),
         ("Do not give the KV cache more memory: it is not what they wait for.",),
@@ -77,7 +78,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
     ),
     State.DEFERRED: Advice(
         "Deferred",
-        "Requests wait for something other than capacity: KV cache from another server, a LoRA adapter, a grammar to be compiled, or a server that is about to be paused.",
+        "Requests wait for something other than capacity: KV cache from another server, a LoRA adapter, a grammar to be compiled, or a server that has been paused.",
         (
             "LoRA: raise --max-loras if more adapters are in use than fit.",
             "KV transfer: look at the connector and at the server that sends.",
@@ -89,7 +90,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         "Stuck",
         "Requests wait, nothing runs, and no token has come for half a minute: the server is paused or asleep, or its scheduler hangs. /health says 200 all the same.",
         (
-            "Asleep or paused on purpose: wake it up (/wake_up) or resume it (/resume).",
+            "Asleep or paused on purpose: wake it up (/wake_up) or resume it (/resume), which it answers in development mode only.",
             "Otherwise keep its log, record it (phasewatch record) and restart it.",
             "Take it out of the load balancer until then.",
         ),
@@ -97,7 +98,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
     ),
     State.SHEDDING: Advice(
         "Shedding load",
-        "The server answers 503 to new requests because its queue has reached --max-num-queued-reqs or --max-num-queued-tokens. Those requests are in no other metric.",
+        "The server answers 503 to new requests because those it holds, waiting and running together, have reached --max-num-queued-reqs, or their prompts --max-num-queued-tokens. What it refuses is in no other metric.",
         (
             "See what would limit it without the queue limit: running, KV cache and prefill tell, as in the other states.",
             "Add replicas, or send less.",
@@ -110,7 +111,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
 ASLEEP: Final = Advice(
     "Asleep",
     "The engine was put to sleep (/sleep): its weights are out of the device's memory, and requests wait until it is woken up.",
-    ("Wake it up: POST /wake_up, or send requests elsewhere.",),
+    ("Wake it up: POST /wake_up (development mode), or send requests elsewhere.",),
 )
 
 COMPLAINTS: Final[Mapping[str, Advice]] = {

@@ -61,8 +61,8 @@ class Thresholds:
             compiling a grammar takes seconds, not half a minute.
         kv_cache_free: share of the KV cache below which it counts as full, unless a mean prompt needs more than that.
             A cache is allocated in blocks and grows with every step, so the last percents are not usable.
-        prefill_share: share of running requests' time in prefill from which prefill limits. Requests that decode a
-            few dozen tokens spend a tenth or less there; where prefill eats the steps it is half and more.
+        prefill_share: share of running requests' time in prefill from which prefill limits, where neither the server's
+            settings nor full steps can tell. Requests that decode a few dozen tokens spend a tenth to a quarter there.
         step_budget_share: mean tokens per step / `max_num_batched_tokens` from which steps count as full.
         deferred_share: share of the waiting requests that are deferred from which that is the cause.
     """

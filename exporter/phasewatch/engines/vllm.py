@@ -117,11 +117,18 @@ def facts(version: Any, models: Any) -> ServerFacts:
 
 
 def limits(server_info: Any) -> Limits:
-    """Limits from the answer of /server_info, which a server has in development mode only (0.32)."""
+    """Limits from the answer of /server_info, which a server has in development mode only (0.32).
+
+    Where a server admits fewer requests than it has slots, or schedules fewer tokens than a step holds, that counts.
+    """
     config = server_info.get("vllm_config") if isinstance(server_info, dict) else None
     scheduler = config.get("scheduler_config") if isinstance(config, dict) else None
     told = scheduler if isinstance(scheduler, dict) else {}
-    return Limits(_count(told.get("max_num_seqs")), _count(told.get("max_num_batched_tokens")))
+    return Limits(
+        max_num_seqs=_count(told.get("max_num_active_seqs")) or _count(told.get("max_num_seqs")),
+        max_num_batched_tokens=_count(told.get("max_num_scheduled_tokens"))
+        or _count(told.get("max_num_batched_tokens")),
+    )
 
 
 def _text(value: Any) -> str | None:
