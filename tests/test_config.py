@@ -568,3 +568,8 @@ def test_a_file_that_never_ends_is_refused() -> None:
 @pytest.mark.parametrize("key", ["timeout", "body_size_limit", "optional"])
 def test_an_address_put_elsewhere_is_not_repeated(key: str, value: Any) -> None:
     assert SECRET not in "".join(complaints(one_target(**{key: value})))
+
+
+def test_the_case_of_a_scheme_does_not_hide_that_tls_config_needs_https() -> None:
+    found = complaints(one_target(url="HTTP://h", tls_config={"insecure_skip_verify": True}))
+    assert found == ["targets[0].tls_config: expected an https url with it"]

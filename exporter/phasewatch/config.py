@@ -239,7 +239,7 @@ def _contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
                 f"expected at least the interval of {units.human_duration(interval)}, "
                 f"{given} {units.human_duration(window)}: one window must hold two scrapes",
             )
-        if target.get("tls_config") and str(target.get("url")).startswith("http:"):
+        if target.get("tls_config") and str(target.get("url")).lower().startswith("http:"):
             yield Problem(f"targets[{index}].tls_config", "expected an https url with it")
 
 

@@ -208,9 +208,8 @@ def _steps_are_full(past: History) -> bool | None:
     if seconds <= 0 or not (latency and begun and prefill and latency.count and begun.count and latency.sum > 0):
         return None
     step, rate = latency.sum / latency.count, begun.count / seconds
-    mean_running = sum(map(_running, samples)) / len(samples)
     # Prefill time is known of requests that have finished; until one has, by Little's law from those not decoding.
-    one = prefill.sum / prefill.count if prefill.count else (mean_running - latency.sum / seconds) / rate
+    one = prefill.sum / prefill.count if prefill.count else (_mean_running(samples) - latency.sum / seconds) / rate
     tokens = growth.prompt_tokens if growth.prompt_tokens_computed is None else growth.prompt_tokens_computed
     steps = one / step
     many = max(map(_running, samples)) >= MANY_REQUESTS
@@ -231,7 +230,7 @@ def _slots_are_free(past: History, slots: int | None) -> bool:
     most = max(running)
     growth = grown(past.samples[0], past.samples[-1], past.corrupt)
     ended = ratio(growth.request_latency.count if growth.request_latency else None, growth.generation_tokens)
-    ended_in_a_step = sum(running) / len(running) * (ended or 0.0)
+    ended_in_a_step = _mean_running(past.samples) * (ended or 0.0)
     if slots is not None:
         return most + ended_in_a_step < slots
     at_the_limit = sum(one >= most - 1 - ended_in_a_step for one in running)
@@ -249,7 +248,7 @@ def _prefill_share(past: History, phases: Phases) -> float | None:
         return None
     if prefill:
         return ratio(prefill, prefill + decode)
-    running = sum(_running(sample) for sample in past.samples) / len(past.samples)
+    running = _mean_running(past.samples)
     return ratio(running - decode, running)
 
 
@@ -271,3 +270,7 @@ def _waiting(sample: EngineSample) -> float:
 
 def _running(sample: EngineSample) -> float:
     return sample.requests_running or 0.0
+
+
+def _mean_running(samples: tuple[EngineSample, ...]) -> float:
+    return sum(map(_running, samples)) / len(samples)

@@ -143,16 +143,16 @@ def fail(state: TargetState, error: ScrapeError, timing: Timing) -> TargetState:
         reason=error.reason,
         message=error.message,
     )
-    gone = error.reason is Reason.CONNECT
+    known = TargetState() if error.reason is Reason.CONNECT else state
     return replace(
         state,
         trouble=trouble,
         errors={**state.errors, error.reason: state.errors[error.reason] + 1},
         scrape_seconds=timing.done - timing.sent,
-        facts=ServerFacts() if gone else state.facts,
-        window=Window() if gone else state.window,
-        progress={} if gone else state.progress,
-        saturation={} if gone else state.saturation,
+        facts=known.facts,
+        window=known.window,
+        progress=known.progress,
+        saturation=known.saturation,
     )
 
 
