@@ -1,0 +1,66 @@
+"""What is known of the devices behind a target, wherever it comes from."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Layout(StrEnum):
+    """How several devices share one model."""
+
+    TENSOR = "tensor"
+    """Each holds a slice of every layer and all work on the same step: bandwidths add."""
+    PIPELINE = "pipeline"
+    """Each holds some of the layers and a token visits one after the other: times add."""
+    REPLICA = "replica"
+    """Each holds the whole model and serves requests of its own."""
+
+
+class Source(StrEnum):
+    """Where a figure comes from: the `source` label of the device metrics."""
+
+    CONFIG = "config"
+    TABLE = "table"
+    DRIVER = "driver"
+    MEASURED = "measured"
+
+
+class Precision(StrEnum):
+    """The number format that matrix products are computed in."""
+
+    BITS16 = "16bit"
+    FP8 = "fp8"
+    INT8 = "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRates:
+    """Dense operations per second of one device by precision, as the vendor publishes them; None where it does not."""
+
+    bits16: float | None = None
+    fp8: float | None = None
+    int8: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """The devices of one target.
+
+    Attributes:
+        name: as in the table, or as reported where the table has none; None if only figures are known.
+        count: how many.
+        layout: how they share the model; without meaning for one.
+        memory_bandwidth: bytes per second of one device.
+        bandwidth_source: where that comes from.
+        compute: of one device.
+        compute_source: where that comes from.
+        cpu_memory_bandwidth: bytes per second of the host's memory, for the part of a model that does not fit.
+    """
+
+    name: str | None = None
+    count: int = 1
+    layout: Layout = Layout.TENSOR
+    memory_bandwidth: float | None = None
+    bandwidth_source: Source | None = None
+    compute: ComputeRates = ComputeRates()
+    compute_source: Source | None = None
+    cpu_memory_bandwidth: float | None = None

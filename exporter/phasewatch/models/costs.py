@@ -1,0 +1,134 @@
+"""What one model costs per step and per token, wherever that is known from."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from phasewatch.hardware.facts import Precision
+
+
+class Source(StrEnum):
+    """Where a figure comes from: the `source` label of the model metrics."""
+
+    CONFIG = "config"
+    """The operator's own configuration."""
+    SAFETENSORS = "safetensors"
+    """The headers of the weight files: exact for every tensor."""
+    INDEX = "index"
+    """The index of the weight files: exact as a whole, not tensor by tensor."""
+    CONFIG_JSON = "config_json"
+    """Computed from the shapes in the model's config.json."""
+    OLLAMA = "ollama"
+    """The tensors and shapes that Ollama tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """One kind of expert layers: `total` experts of which a token uses `per_token`.
+
+    Attributes:
+        total: routed experts of a layer.
+        per_token: those that a token is sent to.
+        bytes_each: bytes of one expert, summed over all layers of this kind.
+        parameters_each: parameters of one expert, summed likewise.
+    """
+
+    total: int
+    per_token: int
+    bytes_each: float
+    parameters_each: float
+
+
+@dataclass(frozen=True, slots=True)
+class WeightReads:
+    """What a decode step reads of the weights. An input table that is not the output head as well, vision and audio
+    towers and layers that only speculation uses are not in it.
+
+    Attributes:
+        dense_bytes: read by every step whatever is routed where, shared experts and output head included.
+        dense_parameters: the parameters behind them.
+        head_parameters: of those, the output head: in prefill only the last token of a prompt passes through it.
+        experts: routed expert layers.
+    """
+
+    dense_bytes: float
+    dense_parameters: float
+    head_parameters: float = 0.0
+    experts: tuple[Experts, ...] = ()
+
+    def bytes_per_step(self, tokens: float = 1.0) -> float:
+        """Bytes that one step reads when it takes in `tokens` tokens, at least one.
+
+        Of E experts, tokens that each choose k independently touch E x (1 - (1 - k/E)^tokens). Real routing is less
+        even and touches fewer, so for mixtures this is an estimate from above.
+        """
+        return self.dense_bytes + sum(_touched(group, tokens) * group.bytes_each for group in self.experts)
+
+    def active_parameters(self) -> float:
+        """Parameters that one token is multiplied with, the output head included."""
+        return self.dense_parameters + sum(group.per_token * group.parameters_each for group in self.experts)
+
+
+def _touched(group: Experts, tokens: float) -> float:
+    return group.total * (1 - math.pow(1 - group.per_token / group.total, max(tokens, 1.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayers:
+    """Layers that keep keys and values alike.
+
+    Attributes:
+        elements_per_token: numbers kept of a token, over all layers of this kind together.
+        span: how many of the newest tokens are kept and read; None for all.
+    """
+
+    elements_per_token: float
+    span: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KvCache:
+    """What a model keeps of each token, and reads again at each step.
+
+    Attributes:
+        layers: by kind; recurrent and linear layers keep nothing per token and are not in it.
+        bytes_per_element: 2 for 16 bit, 1 for fp8.
+        source: where this comes from.
+    """
+
+    layers: tuple[KvLayers, ...]
+    bytes_per_element: float
+    source: Source
+
+    def bytes_per_token(self) -> float:
+        """Bytes that one more token takes while it is within every span."""
+        return self.bytes_per_element * sum(kind.elements_per_token for kind in self.layers)
+
+    def read_bytes(self, context: float) -> float:
+        """Bytes that a step reads for one sequence of `context` tokens."""
+        return self.bytes_per_element * sum(
+            kind.elements_per_token * (context if kind.span is None else min(context, kind.span))
+            for kind in self.layers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCosts:
+    """All that is known of a model; None where it is not known.
+
+    Attributes:
+        weight_bytes: of all weights, as they lie in memory or in the files.
+        weight_source: where that comes from.
+        reads: what a step reads of them.
+        kv_cache: what it reads of the past.
+        attention_operations: floating point operations that one token takes per token of context before it
+            (4 x heads x head dimension, over all layers that attend to everything).
+        precision: in which the engine multiplies weights of this format, if it is known to.
+    """
+
+    weight_bytes: float | None = None
+    weight_source: Source | None = None
+    reads: WeightReads | None = None
+    kv_cache: KvCache | None = None
+    attention_operations: float | None = None
+    precision: Precision | None = None
