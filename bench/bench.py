@@ -22,9 +22,10 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from phasewatch.config import Target
+from phasewatch.health import Timing
 from phasewatch.pagereader import PageReader
 from phasewatch.recording import Reader
-from phasewatch.target import TargetState, Timing, snapshot, succeed
+from phasewatch.target import TargetState, snapshot, succeed
 
 ROOT = Path(__file__).parent.parent
 RECORDING = ROOT / "tests" / "recordings" / "batch-ramp.jsonl.xz"

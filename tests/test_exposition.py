@@ -16,7 +16,8 @@ from phasewatch.exposition import ENGINE_METRICS, TABLE, SnapshotCollector, targ
 from phasewatch.metric import SelfStatus
 from phasewatch.recording import Reader
 from phasewatch.replay import replay
-from phasewatch.target import TargetSnapshot, TargetState, snapshot
+from phasewatch.snapshot import TargetSnapshot
+from phasewatch.target import TargetState, snapshot
 from processes import needs
 
 TARGET = Target("chat", "vllm", "http://a.invalid")

@@ -21,6 +21,7 @@ from phasewatch.config import Authorization, Limits, Target, TlsConfig
 from phasewatch.errors import Reason
 from phasewatch.exposition import target_families
 from phasewatch.monitor import Monitor
+from phasewatch.vllmmonitor import VllmMonitor
 from processes import free_port
 from servers import Behaviour, answers, bomb, drips, floods, hangs, resets, sends, server
 
@@ -74,9 +75,9 @@ def reply(status: int, content: bytes | str = b"") -> httpx.Response:
     return httpx.Response(status, stream=httpx.ByteStream(content.encode() if isinstance(content, str) else content))
 
 
-def watch(url: str, **facts: Any) -> Monitor:
+def watch(url: str, **facts: Any) -> VllmMonitor:
     target = Target("chat", "vllm", url, **{"timeout": 0.4, **facts})
-    return Monitor(target, Clock(), lambda: 1_700_000_000.0)
+    return VllmMonitor(target, Clock(), lambda: 1_700_000_000.0)
 
 
 def run(work: Callable[[], Awaitable[None]]) -> list[dict[str, Any]]:
@@ -150,7 +151,7 @@ def test_trouble_is_one_line_when_it_begins_and_one_when_it_ends() -> None:
 
     async def work() -> None:
         target = Target("chat", "vllm", "http://server.invalid")
-        monitor = Monitor(target, Clock(), lambda: 1_700_000_000.0, httpx.MockTransport(handle))
+        monitor = VllmMonitor(target, Clock(), lambda: 1_700_000_000.0, httpx.MockTransport(handle))
         for _ in range(5):
             await monitor.scrape()
         assert monitor.current().trouble is None
@@ -179,7 +180,7 @@ def test_a_defect_of_ours_is_counted_as_internal_and_logged() -> None:
             raise ZeroDivisionError
 
         target = Target("chat", "vllm", "http://server.invalid")
-        monitor = Monitor(target, Clock(), lambda: 0.0, httpx.MockTransport(break_down))
+        monitor = VllmMonitor(target, Clock(), lambda: 0.0, httpx.MockTransport(break_down))
         await monitor.scrape()
         assert errors(monitor) == {Reason.INTERNAL: 1}
 
@@ -206,7 +207,9 @@ def test_the_request_asks_for_the_text_format_and_follows_no_proxy(monkeypatch: 
         return reply(200, GOOD)
 
     async def work() -> None:
-        monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        monitor = VllmMonitor(
+            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+        )
         await monitor.scrape()
 
     run(work)
@@ -225,7 +228,7 @@ def test_the_secret_is_read_anew_for_each_request_and_never_shown(tmp_path: Path
 
     async def work() -> None:
         target = Target("chat", "vllm", "http://a.invalid", authorization=Authorization("Bearer", file))
-        monitor = Monitor(target, Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        monitor = VllmMonitor(target, Clock(), lambda: 0.0, httpx.MockTransport(handle))
         for secret in ("sesame-1\n", "sesame-2"):
             file.write_text(secret)
             await monitor.scrape()
@@ -329,7 +332,7 @@ def test_what_the_last_scrape_said_is_not_shown_for_ever() -> None:
 
     async def work() -> None:
         target = Target("chat", "vllm", "http://a.invalid", interval=5.0, timeout=4.0)
-        monitor = Monitor(target, clock, lambda: 0.0, httpx.MockTransport(lambda _: reply(200, GOOD)))
+        monitor = VllmMonitor(target, clock, lambda: 0.0, httpx.MockTransport(lambda _: reply(200, GOOD)))
         await monitor.scrape()
         clock.now += 18
         assert monitor.current().engines
@@ -364,7 +367,9 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
         return reply(200, json.dumps(told[request.url.path]))
 
     async def work() -> None:
-        monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        monitor = VllmMonitor(
+            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+        )
         await monitor.scrape()
         for _ in range(3):
             await monitor.refresh_facts()
@@ -399,7 +404,9 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
         return reply(200, GOOD if request.url.path == "/metrics" else answer)
 
     async def work() -> None:
-        monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        monitor = VllmMonitor(
+            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+        )
         await monitor.scrape()
         await monitor.refresh_facts()
         assert monitor.current().facts.version is None
@@ -416,7 +423,9 @@ def test_facts_do_not_make_an_old_scrape_look_fresh() -> None:
         return reply(200, GOOD) if request.url.path == "/metrics" else reply(401)
 
     async def work() -> None:
-        monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), clock, lambda: 0.0, httpx.MockTransport(handle))
+        monitor = VllmMonitor(
+            Target("chat", "vllm", "http://a.invalid"), clock, lambda: 0.0, httpx.MockTransport(handle)
+        )
         await monitor.scrape()
         for _ in range(5):
             clock.now += 15
@@ -436,7 +445,9 @@ def test_no_cookie_is_kept() -> None:
         return answer
 
     async def work() -> None:
-        monitor = Monitor(Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        monitor = VllmMonitor(
+            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+        )
         for _ in range(3):
             await monitor.scrape()
 

@@ -18,7 +18,7 @@ from phasewatch.errors import Reason
 from phasewatch.exposition import target_families
 from phasewatch.recording import Reader
 from phasewatch.replay import replay
-from phasewatch.target import TargetSnapshot
+from phasewatch.snapshot import TargetSnapshot
 from test_docs import CHAT, COMMANDS, ROOT, code, every_code, fences, flags_of, help_text, page, tables
 from truth import RECORDINGS
 

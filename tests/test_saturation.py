@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from pages import RECORDINGS
 from phasewatch.config import Limits, Target, Thresholds
+from phasewatch.health import Timing
 from phasewatch.phases import Phases
 from phasewatch.recording import Reader
 from phasewatch.replay import replay
 from phasewatch.samples import EngineKey, EngineSample, Histogram, Page
 from phasewatch.saturation import Saturation, State, advance, recent, verdict
-from phasewatch.target import TargetState, Timing, snapshot, succeed
+from phasewatch.target import TargetState, snapshot, succeed
 from phasewatch.window import History
 
 KEY = EngineKey("m", "0")
@@ -27,6 +28,7 @@ LABELS = json.loads((RECORDINGS / "labels.json").read_text())
 def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, State]]:
     for time, shown in replay(Reader(RECORDINGS / f"{name}.jsonl.xz"), target):
         for engine in shown.engines:
+            assert engine.state is not None
             yield time, engine.key.engine, engine.state
 
 

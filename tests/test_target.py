@@ -5,8 +5,10 @@ import pytest
 from pages import bodies, page
 from phasewatch.config import Target
 from phasewatch.errors import Reason, ScrapeError
+from phasewatch.health import Timing
 from phasewatch.pagereader import PageReader
-from phasewatch.target import ServerFacts, TargetState, Timing, fail, snapshot, succeed
+from phasewatch.snapshot import ServerFacts
+from phasewatch.target import TargetState, fail, snapshot, succeed
 
 TARGET = Target("chat", "vllm", "http://a.invalid")
 PAGES = [PageReader().read(body) for _, body in list(bodies("batch-ramp"))[10:14]]
@@ -60,9 +62,10 @@ def test_a_refused_connection_ends_the_window_and_the_facts() -> None:
 
 def test_trouble_counts_its_scrapes_and_ends_with_a_page() -> None:
     state = failed(failed(scraped(1), Reason.TIMEOUT, 2.0), Reason.HTTP_STATUS, 3.0)
-    assert state.trouble is not None
-    assert (state.trouble.since, state.trouble.failures, state.trouble.reason) == (2.0, 2, Reason.HTTP_STATUS)
-    assert succeed(state, PAGES[1], timing(4.0), TARGET).trouble is None
+    trouble = state.health.trouble
+    assert trouble is not None
+    assert (trouble.since, trouble.failures, trouble.reason) == (2.0, 2, Reason.HTTP_STATUS)
+    assert succeed(state, PAGES[1], timing(4.0), TARGET).health.trouble is None
 
 
 def test_a_restart_between_two_pages_forgets_progress_and_facts() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from phasewatch.advice import ADVICE
 from phasewatch.errors import Reason
+from phasewatch.health import Trouble
 from phasewatch.latency import Latencies, Latency
 from phasewatch.load import Load
 from phasewatch.metric import SelfStatus
@@ -14,7 +15,7 @@ from phasewatch.phases import Phases
 from phasewatch.quantiles import Quantile
 from phasewatch.samples import EngineKey
 from phasewatch.saturation import State
-from phasewatch.target import EngineReading, ServerFacts, TargetSnapshot, Trouble
+from phasewatch.snapshot import EngineReading, ServerFacts, TargetSnapshot
 from phasewatch.web.landing import STYLE, page
 
 STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=0.0, scrapes_missed=0)

@@ -15,7 +15,7 @@ from phasewatch.errors import ConfigError, Problem
 from phasewatch.metric import SelfStatus
 from phasewatch.recording import Reader
 from phasewatch.replay import replay
-from phasewatch.target import TargetSnapshot
+from phasewatch.snapshot import TargetSnapshot
 from phasewatch.web.routes import View, create_app
 
 PROMETHEUS_2_42 = (

@@ -23,12 +23,10 @@ from phasewatch.errors import BindError, ConfigError
 from phasewatch.log import logger
 from phasewatch.metric import SelfStatus
 from phasewatch.monitor import Monitor
-from phasewatch.target import TargetSnapshot
+from phasewatch.snapshot import TargetSnapshot
+from phasewatch.vllmmonitor import VllmMonitor
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import WebConfig, protect, server_tls
-
-FACTS_INTERVAL: Final = 15.0
-"""Seconds between looks whether a server's version and models are known; asks only if they are not."""
 
 CLOCK_CHECK_SECONDS: Final = 1.0
 
@@ -48,7 +46,7 @@ class Settings:
 
 
 class Exporter:
-    """The running exporter: a monitor and two scheduled jobs for each target.
+    """The running exporter: a monitor for each target, and its jobs on a scheduler.
 
     Args:
         config_file: read again by `reload`; None for the defaults.
@@ -129,20 +127,16 @@ class Exporter:
         self._monitors = {target.name: kept.get(target.name) or self._schedule(target) for target in config.targets}
 
     def _schedule(self, target: Target) -> Monitor:
-        monitor = Monitor(target, time.monotonic, time.time)
+        monitor = VllmMonitor(target, time.monotonic, time.time)
         now = datetime.now(UTC)
-        for kind, run, seconds in (
-            ("scrape", monitor.scrape, target.interval),
-            ("facts", monitor.refresh_facts, FACTS_INTERVAL),
-        ):
-            self._scheduler.add_job(
-                run, IntervalTrigger(seconds=seconds, timezone=UTC), id=_job(kind, monitor), next_run_time=now
-            )
+        for job in monitor.jobs():
+            every = IntervalTrigger(seconds=job.seconds, timezone=UTC)
+            self._scheduler.add_job(job.run, every, id=_job(job.kind, monitor), next_run_time=now)
         return monitor
 
     def _unschedule(self, monitor: Monitor) -> None:
-        for kind in ("scrape", "facts"):
-            self._scheduler.remove_job(_job(kind, monitor))
+        for job in monitor.jobs():
+            self._scheduler.remove_job(_job(job.kind, monitor))
         task = asyncio.get_running_loop().create_task(monitor.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

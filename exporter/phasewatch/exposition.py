@@ -27,7 +27,7 @@ from phasewatch.metric import (
     of_target,
 )
 from phasewatch.saturation import State
-from phasewatch.target import EngineReading, TargetSnapshot
+from phasewatch.snapshot import EngineReading, TargetSnapshot
 
 
 def _inter_token_bounds(engine: EngineReading) -> Iterator[Sample]:

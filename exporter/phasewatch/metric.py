@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.latency import Latency
-from phasewatch.target import EngineReading, TargetSnapshot
+from phasewatch.snapshot import EngineReading, TargetSnapshot
 
 Sample = tuple[Mapping[str, str], float]
 """Labels beyond those of the scope, and the value."""

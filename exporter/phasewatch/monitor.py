@@ -1,57 +1,54 @@
-"""Watches one target: scrapes it when told, keeps its state, and says in one line when trouble begins and ends."""
+"""Watches one target: scrapes it when told, and says in one line when trouble begins and ends.
+
+What differs between kinds of servers is in `vllmmonitor` and `ollamamonitor`.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx
-
 from phasewatch.config import Target
-from phasewatch.engines.vllm import VllmEngine
 from phasewatch.errors import Reason, ScrapeError
+from phasewatch.health import Health, Timing
 from phasewatch.log import logger
-from phasewatch.target import (
-    ServerFacts,
-    TargetSnapshot,
-    TargetState,
-    Timing,
-    fail,
-    snapshot,
-    stale,
-    succeed,
-)
+from phasewatch.snapshot import TargetSnapshot, snapshot_of, stale
 from phasewatch.units import human_duration
 
 MISSED_SCRAPES: Final = 3
 """Intervals, on top of the timeout, after which the last scrape no longer speaks for now."""
 
 
-class Monitor:
+@dataclass(frozen=True)
+class Job:
+    """Something to do over and over: `kind` names it, `seconds` lie between two starts."""
+
+    kind: str
+    run: Callable[[], Awaitable[None]]
+    seconds: float
+
+
+class Monitor(ABC):
     """One target and what is known of it.
 
     Args:
         target: the server.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
-        transport: stands in for the network in tests.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
+    def __init__(self, target: Target, clock: Callable[[], float], wall_clock: Callable[[], float]) -> None:
         self.target = target
         self._clock = clock
         self._wall_clock = wall_clock
-        self._engine = VllmEngine(target, transport)
-        self._state = TargetState()
-        self._snapshot = snapshot(self._state, target)
+        self._snapshot = snapshot_of(target, Health())
         self._shown_at = clock()
         self._under_way: set[asyncio.Task[Any]] = set()
+
+    def jobs(self) -> Sequence[Job]:
+        """What is to be done for this target, and how often."""
+        return (Job("scrape", self.scrape, self.target.interval),)
 
     def current(self) -> TargetSnapshot:
         """What is known now. When scrapes have stopped coming, what the last one said is not."""
@@ -64,16 +61,32 @@ class Monitor:
         """Scrape once. Never raises: whatever goes wrong becomes a failed scrape of this target alone."""
         await self._until_closed(self._scrape())
 
-    async def refresh_facts(self) -> None:
-        """Ask the server for its version and models if they are not known, as after a start or a restart."""
-        await self._until_closed(self._refresh_facts())
-
     async def close(self) -> None:
         """Give up what is under way and close the connections."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._engine.close()
+        await self._disconnect()
+
+    @abstractmethod
+    def _health(self) -> Health:
+        """How the scrapes went so far."""
+
+    @abstractmethod
+    async def _read(self, sent: float) -> None:
+        """Ask the server and take in what it says; `sent` is when the scrape began.
+
+        Raises:
+            ScrapeError: it could not be had.
+        """
+
+    @abstractmethod
+    def _take_failure(self, error: ScrapeError, timing: Timing) -> None:
+        """Take in that a scrape failed."""
+
+    @abstractmethod
+    async def _disconnect(self) -> None:
+        """Close the connections."""
 
     async def _until_closed(self, work: Coroutine[None, None, None]) -> None:
         """Work that may be given up. Whoever runs it, the scheduler, sees it end like any other."""
@@ -88,45 +101,20 @@ class Monitor:
             self._under_way.discard(task)
 
     async def _scrape(self) -> None:
-        before = self._state
+        before = self._health()
         sent = self._clock()
-        done = None
         try:
-            answer = await self._engine.fetch()
-            done = self._clock()
-            # A large page takes long to read; /metrics and the other targets go on meanwhile.
-            page = await asyncio.to_thread(self._engine.interpret, answer)
-            self._show(succeed(self._state, page, Timing(sent, done, self._wall_clock()), self.target))
+            await self._read(sent)
         except ScrapeError as error:
-            self._fail(error, sent, done)
+            self._take_failure(error, Timing(sent, self._clock(), None))
         except Exception as error:  # noqa: BLE001  # a mistake of ours must not end the watch
             logger().error("scrape broke", target=self.target.name, exc_info=True)
-            self._fail(ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}"), sent, done)
+            defect = ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}")
+            self._take_failure(defect, Timing(sent, self._clock(), None))
         self._shown_at = self._clock()
-        self._tell(before, self._state)
+        self._tell(before, self._health())
 
-    async def _refresh_facts(self) -> None:
-        facts = self._state.facts
-        if facts.version is not None and facts.models:
-            return
-        try:
-            asked = await self._engine.facts()
-        except Exception:  # noqa: BLE001  # facts are a convenience, whatever is wrong with them
-            logger().debug("facts cannot be had", target=self.target.name, exc_info=True)
-            return
-        if self._state.facts == facts:  # otherwise the server has restarted while it was asked
-            merged = ServerFacts(asked.version or facts.version, asked.models or facts.models, asked.limits)
-            self._show(replace(self._state, facts=merged))
-
-    def _fail(self, error: ScrapeError, sent: float, done: float | None) -> None:
-        timing = Timing(sent, self._clock() if done is None else done, None)
-        self._show(fail(self._state, error, timing))
-
-    def _show(self, state: TargetState) -> None:
-        self._state = state
-        self._snapshot = snapshot(state, self.target)
-
-    def _tell(self, before: TargetState, after: TargetState) -> None:
+    def _tell(self, before: Health, after: Health) -> None:
         log = logger().bind(target=self.target.name, url=self.target.url)
         if after.trouble and not before.trouble:
             if self.target.optional and not after.answered:

@@ -12,7 +12,7 @@ from phasewatch.config import Target
 from phasewatch.engines.vllm import VllmEngine
 from phasewatch.errors import ScrapeError
 from phasewatch.recording import Writer
-from phasewatch.target import ServerFacts
+from phasewatch.snapshot import ServerFacts
 from phasewatch.units import human_duration
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TextIO
 from phasewatch.engines.vllm import facts
 from phasewatch.errors import Reason, RecordingError, ScrapeError
 from phasewatch.fetch import Answer
-from phasewatch.target import ServerFacts
+from phasewatch.snapshot import ServerFacts
 
 _ERROR_NAMES: Final[Mapping[str, Reason]] = {
     **{reason.value: reason for reason in Reason},

@@ -14,9 +14,11 @@ from phasewatch.config import Target
 from phasewatch.engines.vllm import interpret
 from phasewatch.errors import ScrapeError
 from phasewatch.exposition import target_families
+from phasewatch.health import Timing
 from phasewatch.pagereader import PageReader
 from phasewatch.recording import Reader
-from phasewatch.target import TargetSnapshot, TargetState, Timing, fail, snapshot, succeed
+from phasewatch.snapshot import TargetSnapshot
+from phasewatch.target import TargetState, fail, snapshot, succeed
 
 SHORTEST_STEP: Final = 0.001
 

@@ -11,7 +11,7 @@ from phasewatch.errors import Reason, ScrapeError
 from phasewatch.fetch import HTTP_OK, Answer, authorization_header, get, new_client
 from phasewatch.pagereader import PageReader
 from phasewatch.samples import Page
-from phasewatch.target import ModelFacts, ServerFacts
+from phasewatch.snapshot import ServedModel, ServerFacts
 
 _ACCEPT: Final = "text/plain;version=0.0.4"
 """Asked for OpenMetrics without UTF-8 names, vLLM's prometheus_client (0.22 and newer) turns the colons of samples into
@@ -140,9 +140,9 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _model(entry: dict[str, Any]) -> ModelFacts:
+def _model(entry: dict[str, Any]) -> ServedModel:
     root, length = entry.get("root"), entry.get("max_model_len")
-    return ModelFacts(
+    return ServedModel(
         root=_text(root),
         max_model_len=length if isinstance(length, int) else None,
     )

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from phasewatch.advice import advice_for
+from phasewatch.advice import Advice, advice_for
 from phasewatch.latency import Latency
 from phasewatch.metric import SelfStatus
-from phasewatch.target import EngineReading, TargetSnapshot
+from phasewatch.snapshot import EngineReading, TargetSnapshot
 
 STYLE: Final = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
@@ -120,8 +120,8 @@ def _engine(target: TargetSnapshot, engine: EngineReading) -> str:
         _number(None if usage is None else 100 * usage, 0),
         _number(engine.token_stall_seconds, 1),
     )
-    words = advice_for(engine.state, asleep=engine.asleep)
-    names = (target.name, engine.key.model_name, engine.key.engine, words.title)
+    words = _words(engine)
+    names = (target.name, engine.key.model_name, engine.key.engine, words.title if words else "")
     return (
         "<tr>"
         + "".join(f"<td>{escape(name)}</td>" for name in names)
@@ -130,11 +130,15 @@ def _engine(target: TargetSnapshot, engine: EngineReading) -> str:
     )
 
 
+def _words(engine: EngineReading) -> Advice | None:
+    return None if engine.state is None else advice_for(engine.state, asleep=engine.asleep)
+
+
 def _advice(engines: Sequence[tuple[TargetSnapshot, EngineReading]]) -> Iterator[str]:
     """What each state that is shown means and what to change, once."""
-    shown = dict.fromkeys(advice_for(engine.state, asleep=engine.asleep) for _, engine in engines)
+    shown = dict.fromkeys(_words(engine) for _, engine in engines)
     for words in shown:
-        if words.change:
+        if words and words.change:
             yield f"<h2>{escape(words.title)}</h2><p>{escape(words.meaning)}</p><ul>"
             yield from (f"<li>{escape(line)}</li>" for line in (*words.change, *words.avoid))
             yield "</ul>"

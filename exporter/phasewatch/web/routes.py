@@ -18,7 +18,7 @@ from starlette.routing import Route
 from phasewatch.errors import ConfigError
 from phasewatch.exposition import SnapshotCollector
 from phasewatch.metric import SelfStatus
-from phasewatch.target import TargetSnapshot
+from phasewatch.snapshot import TargetSnapshot
 from phasewatch.web import landing
 
 _GZIP_LEVEL: Final = 3
