@@ -1,0 +1,107 @@
+"""What a part of a device gets of it: NVIDIA's MIG instances and AMD's partitions."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from phasewatch.hardware.facts import ComputeRates
+from phasewatch.hardware.table import GIB, Device
+
+MIG_SLICES: Final[Mapping[str, int]] = {
+    "A30": 4,
+    "A100 PCIe 40GB": 7,
+    "A100 SXM4 40GB": 7,
+    "A100 PCIe 80GB": 7,
+    "A100 SXM4 80GB": 7,
+    "A800 SXM4 80GB": 7,
+    "A800 PCIe 80GB": 7,
+    "H100 PCIe": 7,
+    "H100 SXM5 80GB": 7,
+    "H100 NVL": 7,
+    "H800 SXM5": 7,
+    "H20": 7,
+    "H20-3e": 7,
+    "GH200 96GB": 7,
+    "GH200 144GB": 7,
+    "H200 SXM": 7,
+    "H200 NVL": 7,
+    "B100": 7,
+    "B200": 7,
+    "GB200 (per GPU)": 7,
+    "B300": 7,
+    "GB300 (per GPU)": 7,
+    "RTX PRO 6000 Blackwell Workstation": 4,
+    "RTX PRO 6000 Blackwell Max-Q": 4,
+    "RTX PRO 6000 Blackwell Server": 4,
+}
+"""Compute slices of the devices that can be split, by their name in the table (NVIDIA's MIG user guide: supported
+GPUs, and supported profiles)."""
+
+AMD_DIES: Final[Mapping[str, int]] = {
+    "Instinct MI300A": 6,
+    "Instinct MI300X": 8,
+    "Instinct MI325X": 8,
+    "Instinct MI350X": 8,
+    "Instinct MI355X": 8,
+}
+"""Compute dies of the devices that can be partitioned; in CPX mode each is a device of its own."""
+
+_MEMORY_SLICES: Final[Mapping[int, Mapping[int, tuple[int, ...]]]] = {
+    4: {1: (2,), 2: (4,), 4: (8,)},
+    7: {1: (1, 2), 2: (2,), 3: (4,), 4: (4,), 7: (8,)},
+}
+"""Eighths of the memory that a profile can have, by the slices of the device and of the profile (same source)."""
+
+MIG_PROFILE: Final = r"(?:[1-7]c\.)?[1-7]g\.\d{1,3}gb(?:[+-][a-z]{2,4}(?:\.[a-z]{2,4})?){0,3}"
+"""Such as `3g.40gb`, `1g.10gb+me` or, for a compute instance within one, `1c.3g.40gb`."""
+
+_MIG_PARTS: Final = re.compile(r"(?:(?P<compute>\d)c\.)?(?P<slices>\d)g\.(?P<memory>\d+)gb")
+_MIG: Final = re.compile(MIG_PROFILE, re.IGNORECASE | re.ASCII)
+_AMD_MODES: Final[Mapping[str, int]] = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a part gets of its device, as shares from 0 to 1."""
+
+    memory_bandwidth: float
+    compute: float
+
+
+def share(device: Device, profile: str) -> Share | None:
+    """What a part gets of its device; None if the device cannot be split like that.
+
+    Memory bandwidth goes with the slices of memory, which a profile's memory size tells, and compute with the slices
+    of compute (NVIDIA's MIG user guide: fraction of memory, fraction of SMs). A partition of AMD's gets its even part
+    of both.
+
+    Args:
+        device: the whole.
+        profile: such as `3g.40gb` (MIG) or `CPX` (AMD).
+    """
+    if _MIG.fullmatch(profile):
+        return _mig_share(device, profile.lower())
+    mode = profile.upper()
+    if device.name not in AMD_DIES:
+        return None
+    parts = AMD_DIES[device.name] if mode == "CPX" else _AMD_MODES.get(mode)
+    return Share(1 / parts, 1 / parts) if parts and AMD_DIES[device.name] % parts == 0 else None
+
+
+def scaled(rates: ComputeRates, part: float) -> ComputeRates:
+    """The compute rates of a part."""
+    return ComputeRates(*(None if rate is None else rate * part for rate in (rates.bits16, rates.fp8, rates.int8)))
+
+
+def _mig_share(device: Device, profile: str) -> Share | None:
+    parts, whole = _MIG_PARTS.match(profile), MIG_SLICES.get(device.name)
+    if parts is None or whole is None:
+        return None
+    slices, compute = int(parts["slices"]), int(parts["compute"] or parts["slices"])
+    # Names round the size, and what is usable is less than nominal (B300: 269 of 288 GB), so the nearest is meant.
+    told = 8 * float(parts["memory"]) * GIB / device.memory[0][1]
+    possible = [eighths for eighths in _MEMORY_SLICES[whole].get(slices, ()) if abs(told / eighths - 1) < 1 / 4]
+    if compute > slices or len(possible) != 1:
+        return None
+    return Share(possible[0] / 8, compute / whole)

@@ -1,0 +1,203 @@
+import math
+from typing import Any
+
+import pytest
+
+from phasewatch.hardware.combine import device_facts
+from phasewatch.hardware.detect import Reported
+from phasewatch.hardware.facts import ComputeRates, DeviceFacts, Layout, Source
+from phasewatch.hardware.resolve import Resolved
+from phasewatch.hardware.table import devices
+
+GIB = 2.0**30
+MIB = 2.0**20
+L40S = ComputeRates(362.05e12, 733e12, 733e12)
+L40S_REPORTED = Reported("NVIDIA L40S", 46068 * MIB, None, 864.1e9)
+
+
+def only_note(**told: Any) -> str:
+    """The note of a target without a ceiling."""
+    facts, notes = device_facts(**told)
+    assert (facts.memory_bandwidth, facts.bandwidth_source) == (None, None)
+    (note,) = notes
+    return note
+
+
+def test_a_configured_name_is_looked_up() -> None:
+    assert device_facts(name="NVIDIA L40S", count=2, layout=Layout.PIPELINE) == (
+        DeviceFacts("L40S", 2, Layout.PIPELINE, 864e9, Source.TABLE, L40S, Source.TABLE),
+        (),
+    )
+
+
+def test_configured_figures_beat_the_table_and_stand_for_all_precisions() -> None:
+    facts, notes = device_facts(name="NVIDIA L40S", memory_bandwidth=800e9, flops=300e12)
+    assert facts == DeviceFacts(
+        "L40S", 1, Layout.TENSOR, 800e9, Source.CONFIG, ComputeRates(300e12, 300e12, 300e12), Source.CONFIG
+    )
+    assert notes == ()
+    facts, notes = device_facts(memory_bandwidth=800e9)
+    assert facts == DeviceFacts(memory_bandwidth=800e9, bandwidth_source=Source.CONFIG)
+    assert notes == ()
+
+
+def test_a_configured_name_beats_what_is_reported() -> None:
+    facts, notes = device_facts(name="NVIDIA L4", reported=[L40S_REPORTED] * 3)
+    assert (facts.name, facts.memory_bandwidth, facts.count, notes) == ("L4", 300e9, 1, ())
+
+
+def test_configured_memory_decides_between_devices_of_one_name() -> None:
+    facts, _ = device_facts(name="NVIDIA GeForce RTX 3080", memory=12e9)
+    assert (facts.name, facts.memory_bandwidth) == ("GeForce RTX 3080 (12GB)", 912e9)
+
+
+def test_an_unknown_configured_name_has_no_ceiling_and_says_how_to_get_one() -> None:
+    facts, _ = device_facts(name="NVIDIA L20Y", reported=[L40S_REPORTED])
+    assert facts == DeviceFacts("NVIDIA L20Y")
+    assert only_note(name="NVIDIA L20Y") == (
+        "device.name: 'NVIDIA L20Y': the table has no such device (similar: L20); "
+        "set device.memory_bandwidth, or a device.name that `phasewatch devices` lists"
+    )
+
+
+def test_an_ambiguous_configured_name_names_the_choices() -> None:
+    assert only_note(name="NVIDIA GeForce RTX 3080").startswith(
+        "device.name: 'NVIDIA GeForce RTX 3080' may be any of GeForce RTX 3080 (10GB), GeForce RTX 3080 (12GB): "
+        "the memory size decides; "
+    )
+
+
+def test_a_configured_processor_is_to_be_measured() -> None:
+    assert only_note(name="AMD EPYC 9354 32-Core Processor").endswith(
+        "run `phasewatch devices --measure` and set device.name to CPU, or set device.memory_bandwidth"
+    )
+
+
+def test_the_name_cpu_means_the_memory_that_was_measured() -> None:
+    facts, notes = device_facts(name="cpu", measured=29.5e9)
+    assert facts == DeviceFacts(
+        "CPU", 1, Layout.TENSOR, 29.5e9, Source.MEASURED, ComputeRates(), None, cpu_memory_bandwidth=29.5e9
+    )
+    assert notes == ()
+    assert only_note(name="CPU") == "this machine's memory is not measured: run `phasewatch devices --measure`"
+
+
+def test_the_one_reported_device_is_used() -> None:
+    facts, notes = device_facts(reported=[L40S_REPORTED])
+    assert facts == DeviceFacts("L40S", 1, Layout.TENSOR, 864e9, Source.TABLE, L40S, Source.TABLE)
+    assert notes == ()
+
+
+def test_the_drivers_figure_counts_where_the_table_has_none() -> None:
+    reported = Reported("NVIDIA L20Y", 81920 * MIB, None, 2e12)
+    facts, notes = device_facts(reported=[reported])
+    assert facts == DeviceFacts("NVIDIA L20Y", 1, Layout.TENSOR, 2e12, Source.DRIVER)
+    assert notes == ()
+    modified = Reported("NVIDIA GeForce RTX 4090", 49140 * MIB, None, 1008e9)
+    facts, _ = device_facts(reported=[modified])
+    assert (facts.memory_bandwidth, facts.bandwidth_source, facts.compute) == (1008e9, Source.DRIVER, ComputeRates())
+    nameless, _ = device_facts(reported=[Reported(None, None, None, 900e9)])
+    assert (nameless.name, nameless.memory_bandwidth) == (None, 900e9)
+
+
+def test_a_reported_device_that_nothing_is_known_of_has_no_ceiling() -> None:
+    note = only_note(reported=[Reported("NVIDIA L20Y")])
+    assert note.startswith("'NVIDIA L20Y': the table has no such device")
+    assert "set device.memory_bandwidth" in note
+    assert device_facts(reported=[Reported("NVIDIA L20Y")])[0].name == "NVIDIA L20Y"
+    assert "this is no name of a device" in only_note(reported=[Reported(None)])
+
+
+def test_a_mig_instance_is_named_with_its_profile() -> None:
+    facts, _ = device_facts(reported=[Reported("NVIDIA A100-SXM4-40GB", 4864 * MIB, "1g.5gb", 194e9)])
+    assert (facts.name, facts.memory_bandwidth, facts.bandwidth_source) == (
+        "A100 SXM4 40GB 1g.5gb",
+        1555e9 / 8,
+        Source.TABLE,
+    )
+    nothing_told = Reported("NVIDIA A100-SXM4-40GB", None, "", None)
+    assert device_facts(reported=[nothing_told])[0].memory_bandwidth is None
+
+
+def test_a_virtual_gpu_has_a_ceiling_and_a_note_that_it_is_shared() -> None:
+    facts, notes = device_facts(reported=[Reported("NVIDIA A10-24Q", 24576 * MIB)])
+    assert (facts.name, facts.memory_bandwidth) == ("A10", 600e9)
+    assert notes == ("NVIDIA A10-24Q takes turns on one A10 with other virtual GPUs: the ceiling is of its turns",)
+
+
+def test_where_the_row_has_no_bandwidth_the_driver_tells_or_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = [device for device in devices() if device.name == "L40S"]
+    found = Resolved("NVIDIA L40S", row, None, row.compute)
+    monkeypatch.setattr("phasewatch.hardware.combine.resolve", lambda *_: found)
+    facts, notes = device_facts(reported=[L40S_REPORTED])
+    assert facts == DeviceFacts("L40S", 1, Layout.TENSOR, 864.1e9, Source.DRIVER, L40S, Source.TABLE)
+    assert notes == ()
+    assert only_note(name="NVIDIA L40S").startswith("the table has no bandwidth of L40S; set device.memory_bandwidth")
+
+
+def test_of_several_reported_devices_the_count_must_be_told() -> None:
+    assert only_note(reported=[L40S_REPORTED] * 3) == ("3 GPUs found: set device.count to how many this server uses")
+    facts, notes = device_facts(reported=[L40S_REPORTED] * 3, count=2)
+    assert (facts.name, facts.count, facts.memory_bandwidth, notes) == ("L40S", 2, 864e9, ())
+
+
+def test_devices_of_different_kinds_must_be_named() -> None:
+    both = [L40S_REPORTED, Reported("NVIDIA L4")]
+    assert only_note(reported=both, count=2) == ("2 GPUs of different kinds found: set device.name and device.count")
+    parts = [Reported("NVIDIA A30", None, "1g.6gb"), Reported("NVIDIA A30", None, "2g.12gb")]
+    assert "of different kinds" in only_note(reported=parts, count=1)
+
+
+def test_a_configured_bandwidth_needs_no_note_about_devices() -> None:
+    cases: tuple[dict[str, Any], ...] = ({"name": "NVIDIA L20Y"}, {"reported": [L40S_REPORTED] * 3}, {})
+    for told in cases:
+        facts, notes = device_facts(memory_bandwidth=800e9, **told)
+        assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (800e9, Source.CONFIG, ())
+
+
+def test_nothing_known_says_how_to_configure_a_device() -> None:
+    assert only_note() == (
+        "no device is known: set device.memory_bandwidth, or a device.name that `phasewatch devices` lists"
+    )
+    assert device_facts()[0] == DeviceFacts()
+
+
+def test_the_memory_of_the_host_is_configured_or_measured() -> None:
+    assert device_facts(name="L4", cpu_memory_bandwidth=80e9, measured=30e9)[0].cpu_memory_bandwidth == 80e9
+    assert device_facts(name="L4", measured=30e9)[0].cpu_memory_bandwidth == 30e9
+    assert device_facts(name="L4")[0].cpu_memory_bandwidth is None
+
+
+@pytest.mark.parametrize("absurd", [0, 1, 864, 864e6, 1e15, 1e300, -864e9, math.nan, math.inf])
+def test_an_absurd_figure_is_told_and_not_used(absurd: float) -> None:
+    facts, notes = device_facts(memory_bandwidth=absurd, flops=absurd * 1e3, cpu_memory_bandwidth=absurd, name="L40S")
+    assert (facts.memory_bandwidth, facts.bandwidth_source) == (864e9, Source.TABLE)
+    assert facts.cpu_memory_bandwidth is None
+    keys = [note.partition(":")[0] for note in notes]
+    assert "device.memory_bandwidth" in keys
+    assert "cpu_memory_bandwidth" in keys
+    assert all("is the unit right?" in note for note in notes)
+
+
+@pytest.mark.parametrize("absurd", [0, 1e6, 1e18, math.nan, math.inf, -1e12])
+def test_absurd_compute_is_told_and_not_used(absurd: float) -> None:
+    facts, (note,) = device_facts(flops=absurd, name="L40S")
+    assert (facts.compute, facts.compute_source) == (L40S, Source.TABLE)
+    assert note.startswith("device.flops: ")
+
+
+@pytest.mark.parametrize("count", [0, -1, 10**9, 10**400])
+def test_an_absurd_count_leaves_no_ceiling(count: int) -> None:
+    facts, notes = device_facts(name="L40S", count=count, cpu_memory_bandwidth=80e9)
+    assert facts == DeviceFacts(cpu_memory_bandwidth=80e9)
+    assert notes[0].startswith("device.count: expected 1 to 100,000, found ")
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 1_000_000, "☃", "NVIDIA\nL4"])
+def test_a_hopeless_name_gives_a_note_of_one_short_line(name: str) -> None:
+    cases: tuple[dict[str, Any], ...] = ({"name": name}, {"reported": [Reported(name)]})
+    for told in cases:
+        note = only_note(**told)
+        assert "\n" not in note
+        assert len(note) < 400
+        assert len(device_facts(**told)[0].name or "") <= 128

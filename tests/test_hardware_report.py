@@ -1,0 +1,131 @@
+import pytest
+
+from phasewatch.hardware import report
+from phasewatch.hardware.measure import Measurement, Run, Stored
+from phasewatch.hardware.table import devices
+
+NOT_MEASURED = Stored(None, "not measured yet")
+
+
+def about(name: str, memory: float | None = None) -> tuple[bool, str]:
+    return report.about(name, memory, NOT_MEASURED)
+
+
+def test_the_table_has_a_line_for_every_device_under_its_heads() -> None:
+    lines = report.table(devices(), NOT_MEASURED).splitlines()
+    assert lines[0].split("  ")[0] == "NAME"
+    assert [
+        line[: lines[0].index(" MEMORY")].strip()[: len(device.name)]
+        for line, device in zip(lines[1:], devices(), strict=False)
+    ] == [device.name for device in devices()]
+    (card,) = [
+        line for line in lines if line.startswith("GeForce RTX 4090 ") and " D " not in line and "Laptop" not in line
+    ]
+    assert card.split() == ["GeForce", "RTX", "4090", "24", "GB", "1008", "165.2", "330.3", "doc"]
+    ends = [len(line) - len(line.split("  ")[-1]) for line in lines[: len(devices()) + 1]]
+    assert len(set(ends)) == 1
+
+
+def test_what_is_unknown_is_a_dash_in_the_table() -> None:
+    text = report.table(devices(), NOT_MEASURED)
+    (line,) = [line for line in text.splitlines() if line.startswith("CPU DDR5-5600 dual")]
+    assert line.split()[-5:] == ["-", "89.6", "-", "-", "rule"]
+
+
+def test_the_table_ends_with_what_was_measured_here() -> None:
+    assert report.table(devices(), Stored(29.46e9)).splitlines()[-1] == (
+        "This machine's memory (CPU): 29.5 GB/s, measured."
+    )
+    assert report.table(devices(), NOT_MEASURED).splitlines()[-1] == (
+        "This machine's memory (CPU): not measured yet; measure it with `phasewatch devices --measure`."
+    )
+
+
+def test_a_known_name_is_told_with_its_row_and_source() -> None:
+    known, text = about("NVIDIA L40S")
+    assert known
+    lines = text.splitlines()
+    assert lines[:4] == [
+        "NVIDIA L40S: L40S",
+        "  memory bandwidth  864 GB/s (seen in a document)",
+        "  dense compute     362.05 TFLOPS (16 bit), 733 TFLOPS (fp8), 733 TOPS (int8) (seen in a document)",
+        "  memory            48 GB",
+    ]
+    assert lines[4].startswith("  source            mullet.se product 355414")
+    assert lines[5] == "  notes             name verified in vLLM config files"
+
+
+def test_rates_that_are_unknown_are_left_out() -> None:
+    _, text = about("NVIDIA A30 MIG 1g.6gb")
+    assert text.splitlines()[:4] == [
+        "NVIDIA A30 MIG 1g.6gb: A30, part 1g.6gb",
+        "  memory bandwidth  233.25 GB/s (taken from a collection)",
+        "  dense compute     41.25 TFLOPS (16 bit), 82.5 TOPS (int8) (unconfirmed)",
+        "  memory            24 GB (of the whole)",
+    ]
+    assert "notes" not in text
+    _, text = about("CPU DDR5-5600 dual channel")
+    assert "  dense compute     unknown\n  memory            unknown\n" in text
+
+
+def test_a_virtual_gpu_is_told_as_shared() -> None:
+    assert about("NVIDIA A10-24Q")[1].startswith("NVIDIA A10-24Q: A10, shared as a virtual GPU\n")
+
+
+def test_several_devices_of_a_name_are_told_with_what_decides() -> None:
+    known, text = about("NVIDIA GeForce RTX 3080")
+    assert not known
+    assert text == (
+        "'NVIDIA GeForce RTX 3080' may be any of these; the memory size decides:\n"
+        "  GeForce RTX 3080 (10GB): 10 GB, 760 GB/s\n"
+        "  GeForce RTX 3080 (12GB): 12 GB, 912 GB/s\n"
+        "Give --memory (device.memory), or one of these names."
+    )
+    assert about("pci:0x7550")[1].endswith("\nGive one of these names.")
+    assert about("NVIDIA GeForce RTX 3080", 12e9)[0]
+
+
+def test_an_unknown_name_is_told_with_similar_ones() -> None:
+    known, text = about("NVIDIA L20Y")
+    assert not known
+    assert text == (
+        "'NVIDIA L20Y': the table has no such device (similar: L20)\n"
+        "See `phasewatch devices` for all names, or set device.memory_bandwidth in the configuration."
+    )
+
+
+def test_a_processor_is_to_be_measured() -> None:
+    known, text = about("AMD EPYC 9354 32-Core Processor")
+    assert not known
+    assert text == (
+        "'AMD EPYC 9354 32-Core Processor': a processor does not tell how fast its memory is, which is measured\n"
+        "Measure it with `phasewatch devices --measure`, and set device: {name: CPU}."
+    )
+
+
+def test_the_name_cpu_is_this_machine() -> None:
+    assert about("cpu")[0] is False
+    assert report.about("CPU", None, Stored(29.5e9)) == (True, "This machine's memory (CPU): 29.5 GB/s, measured.")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1_000_000, "a\nb\x1b[2J", "☃"])
+def test_a_hopeless_name_is_told_shortly_and_without_control_characters(name: str) -> None:
+    known, text = about(name)
+    assert not known
+    assert len(text) < 400
+    assert "\x1b" not in text
+    assert text.count("\n") == 1
+
+
+def test_a_measurement_is_told_with_the_lines_for_the_configuration() -> None:
+    runs = (Run(1, 20.1e9), Run(2, 29.46e9), Run(1, 19e9), Run(2, 28e9))
+    measurement = Measurement(29.46e9, 2, 256 * 2**20, "A processor", "2026-11-29T12:00:00+00:00", runs)
+    assert report.measured(measurement, "/state/file.json").splitlines() == [
+        "A processor: 29.5 GB/s, the fastest of 4 runs over 256 MiB",
+        "  1 thread: 20.1, 19.0 GB/s",
+        "  2 threads: 29.5, 28.0 GB/s",
+        "Kept in /state/file.json; a target on this machine uses it with",
+        "  device: {name: CPU}",
+        "Elsewhere, or in a container, put the figure into the configuration:",
+        "  device: {memory_bandwidth: 29.5GB/s}",
+    ]
