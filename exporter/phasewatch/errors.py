@@ -4,7 +4,10 @@ PhaseWatchError
 ├── ConfigError      the configuration is invalid; carries every problem found
 ├── ScrapeError      a scrape failed; carries one `Reason`
 ├── RecordingError   a recording cannot be read or written
-└── BindError        the listen address cannot be taken
+├── BindError        the listen address cannot be taken
+├── MeasurementError the memory of this machine cannot be measured (hardware.measure)
+├── ModelError       a model's files do not tell what is asked; becomes a reason in words (models.fields)
+└── ProbeError       a probe failed; carries one `ProbeReason` (ollama.answer)
 """
 
 from dataclasses import dataclass

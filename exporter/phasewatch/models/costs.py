@@ -30,13 +30,13 @@ class Experts:
         total: routed experts of a layer.
         per_token: those that a token is sent to.
         bytes_each: bytes of one expert, summed over all layers of this kind.
-        parameters_each: parameters of one expert, summed likewise.
+        parameters_each: parameters of one expert, summed likewise; None if only the bytes are known.
     """
 
     total: int
     per_token: int
     bytes_each: float
-    parameters_each: float
+    parameters_each: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class WeightReads:
 
     Attributes:
         dense_bytes: read by every step whatever is routed where, shared experts and output head included.
-        dense_parameters: the parameters behind them.
+        dense_parameters: the parameters behind them; None if only the bytes are known.
         head_parameters: of those, the output head: in prefill only the last token of a prompt passes through it.
         experts: routed expert layers.
     """
 
     dense_bytes: float
-    dense_parameters: float
+    dense_parameters: float | None
     head_parameters: float = 0.0
     experts: tuple[Experts, ...] = ()
 
@@ -64,9 +64,14 @@ class WeightReads:
         """
         return self.dense_bytes + sum(_touched(group, tokens) * group.bytes_each for group in self.experts)
 
-    def active_parameters(self) -> float:
-        """Parameters that one token is multiplied with, the output head included."""
-        return self.dense_parameters + sum(group.per_token * group.parameters_each for group in self.experts)
+    def active_parameters(self) -> float | None:
+        """Parameters that one token is multiplied with, the output head included; None if they are not known."""
+        active = self.dense_parameters
+        for group in self.experts:
+            if active is None or group.parameters_each is None:
+                return None
+            active += group.per_token * group.parameters_each
+        return active
 
 
 def _touched(group: Experts, tokens: float) -> float:

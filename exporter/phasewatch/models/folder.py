@@ -1,0 +1,168 @@
+"""Costs of a model from its Hugging Face folder, each figure from the best source that the folder has.
+
+Weights: the headers of all weight files, which are exact; else the total of their index, with what a step reads of it
+computed from config.json if both agree; else computed from config.json alone. The rest comes from config.json.
+"""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Final
+
+from phasewatch.hardware.facts import Precision
+from phasewatch.models.architecture import Architecture, architecture
+from phasewatch.models.arithmetic import weights_by_shape
+from phasewatch.models.costs import ModelCosts, Source, WeightReads
+from phasewatch.models.fields import MOST_LAYERS, ModelError
+from phasewatch.models.files import file_in, json_file, resolved
+from phasewatch.models.kv import AUTO, attention_operations, kv_cache
+from phasewatch.models.parameters import parameters, routing
+from phasewatch.models.quantisation import quantisation
+from phasewatch.models.reasons import Reasons
+from phasewatch.models.safetensors import Index, index_of, tensors_of
+from phasewatch.models.tensors import Layout, Tensor, total_bytes, weights_by_tensor
+
+AGREEMENT: Final = 0.02
+"""Two totals of the weights of one model may differ by this share: small tensors are not worth a disagreement."""
+
+_LONGEST_CONFIG: Final = 10_000_000
+
+_WIDE: Final = 4
+"""Bytes of a parameter in 32 bits."""
+
+_SEPARATE_QUANTISATION: Final = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
+"""Files in which other programs keep what belongs into config.json."""
+
+
+def costs_of_folder(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts, tuple[str, ...]]:
+    """What is known of the model in a folder, and in plain words why the rest is not.
+
+    Args:
+        folder: holds config.json and the weights, or a part of them.
+        cache_dtype: data type of the server's KV cache, as it tells it.
+    """
+    reasons = Reasons()
+    home = reasons.attempt(lambda: _home(folder))
+    if home is None:
+        return ModelCosts(), reasons.told()
+    model = reasons.attempt(lambda: _model(home))
+    total, source, reads = _weights(home, model, reasons)
+    costs = ModelCosts(weight_bytes=total, weight_source=source, reads=reads)
+    if model is None:
+        return costs, reasons.told()
+    known = dataclasses.replace(
+        costs,
+        kv_cache=reasons.attempt(lambda: kv_cache(model, cache_dtype)),
+        attention_operations=reasons.attempt(lambda: attention_operations(model)),
+        precision=reasons.attempt(lambda: _precision(home, model)),
+    )
+    return known, reasons.told()
+
+
+def _home(folder: Path) -> Path:
+    home = resolved(folder)
+    if not home.is_dir():
+        raise ModelError(f"{folder}: expected a folder with the files of a model")
+    return home
+
+
+def _model(home: Path) -> Architecture:
+    path = file_in(home, "config.json")
+    if path is None:
+        raise ModelError(f"{home}: has no config.json: is it the folder of a model?")
+    return architecture(json_file(path, _LONGEST_CONFIG))
+
+
+def _weights(
+    home: Path, model: Architecture | None, reasons: Reasons
+) -> tuple[float | None, Source | None, WeightReads | None]:
+    index, broken = _index(home, reasons)
+    tensors = None if broken else reasons.attempt(lambda: tensors_of(home, index))
+    if tensors:
+        exact = None if model is None else reasons.attempt(lambda: _exact_reads(home, model, tensors))
+        return total_bytes(tensors), Source.SAFETENSORS, exact
+    computed = None if model is None else reasons.attempt(lambda: _computed(home, model))
+    if index is not None and index.total_size is not None:
+        return index.total_size, Source.INDEX, _agreed(index.total_size, computed, reasons)
+    if computed is None or model is None:
+        return None, None, None
+    total, reads = computed
+    if model.towers:
+        reasons.add(
+            "config.json: the parts for pictures or sound are not counted, so the weights as a whole are not known"
+        )
+        return None, None, reads
+    return total, Source.CONFIG_JSON, reads
+
+
+def _index(home: Path, reasons: Reasons) -> tuple[Index | None, bool]:
+    """The index, and whether there is one that cannot be used."""
+    try:
+        return index_of(home), False
+    except ModelError as error:
+        reasons.add(str(error))
+        return None, True
+
+
+def _exact_reads(home: Path, model: Architecture, tensors: tuple[Tensor, ...]) -> WeightReads:
+    wide = sum(tensor.size for tensor in tensors if tensor.parameters and tensor.size == _WIDE * tensor.parameters)
+    if 2 * wide > total_bytes(tensors):
+        raise ModelError(
+            f"{home}: weights in 32 bits, which most servers turn into 16, so what a step reads is not known"
+        )
+    experts, per_token = routing(model.fields) or (0, 0)
+    tied = model.tied()
+    layout = Layout(
+        layers=model.fields.whole("num_hidden_layers", MOST_LAYERS),
+        experts=experts,
+        per_token=per_token,
+        tied=next(iter(tied)) if len(tied) == 1 else None,
+    )
+    reads = weights_by_tensor(tensors, layout)
+    return reads if reads.active_parameters() is not None else _with_parameters(reads, model)
+
+
+def _with_parameters(reads: WeightReads, model: Architecture) -> WeightReads:
+    """The same bytes, with the parameters that the shapes tell: those of packed tensors cannot be counted."""
+    try:
+        counted = parameters(model)
+    except ModelError:
+        return reads
+    each = None if counted.experts is None else float(counted.experts.each)
+    return dataclasses.replace(
+        reads,
+        dense_parameters=float(counted.dense()),
+        head_parameters=float(counted.head),
+        experts=tuple(dataclasses.replace(group, parameters_each=each) for group in reads.experts),
+    )
+
+
+def _computed(home: Path, model: Architecture) -> tuple[float, WeightReads]:
+    _refuse_separate_quantisation(home, model)
+    return weights_by_shape(model)
+
+
+def _precision(home: Path, model: Architecture) -> Precision | None:
+    _refuse_separate_quantisation(home, model)
+    return quantisation(model).precision
+
+
+def _refuse_separate_quantisation(home: Path, model: Architecture) -> None:
+    if model.whole.get("quantization_config") is not None:
+        return
+    for name in _SEPARATE_QUANTISATION:
+        if file_in(home, name) is not None:
+            raise ModelError(f"{home / name}: the format of the weights is told there and not in config.json")
+
+
+def _agreed(total: float, computed: tuple[float, WeightReads] | None, reasons: Reasons) -> WeightReads | None:
+    if computed is None:
+        return None
+    shape_total, reads = computed
+    if math.isclose(total, shape_total, rel_tol=AGREEMENT):
+        return reads
+    reasons.add(
+        f"the index tells of {total / 1e9:.2f} GB of weights, config.json of {shape_total / 1e9:.2f} GB,"
+        " so what a step reads is unknown"
+    )
+    return None

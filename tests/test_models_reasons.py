@@ -1,0 +1,27 @@
+import pytest
+
+from phasewatch.models.fields import ModelError
+from phasewatch.models.reasons import Reasons
+
+
+def fails() -> int:
+    raise ModelError("config.json: n: missing")
+
+
+def test_what_can_be_computed_is_and_leaves_no_reason() -> None:
+    reasons = Reasons()
+    assert reasons.attempt(lambda: 5) == 5
+    assert reasons.told() == ()
+
+
+def test_each_reason_is_kept_once_in_order() -> None:
+    reasons = Reasons()
+    reasons.add("first")
+    assert reasons.attempt(fails) is None
+    assert reasons.attempt(fails) is None
+    assert reasons.told() == ("first", "config.json: n: missing")
+
+
+def test_a_mistake_of_ours_is_not_hidden_among_the_reasons() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Reasons().attempt(lambda: 1 // 0)
