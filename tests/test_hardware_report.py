@@ -127,5 +127,6 @@ def test_a_measurement_is_told_with_the_lines_for_the_configuration() -> None:
         "Kept in /state/file.json; a target on this machine uses it with",
         "  device: {name: CPU}",
         "Elsewhere, or in a container, put the figure into the configuration:",
-        "  device: {memory_bandwidth: 29.5GB/s}",
+        "  device: {memory_bandwidth: 29.5GB/s}      (vllm target)",
+        "  device: {cpu_memory_bandwidth: 29.5GB/s}  (ollama target)",
     ]

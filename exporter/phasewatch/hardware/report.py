@@ -133,6 +133,7 @@ def measured(measurement: Measurement, path: object) -> str:
         f"Kept in {path}; a target on this machine uses it with",
         "  device: {name: CPU}",
         "Elsewhere, or in a container, put the figure into the configuration:",
-        f"  device: {{memory_bandwidth: {figure}GB/s}}",
+        f"  device: {{memory_bandwidth: {figure}GB/s}}      (vllm target)",
+        f"  device: {{cpu_memory_bandwidth: {figure}GB/s}}  (ollama target)",
     ]
     return "\n".join(lines)
