@@ -23,7 +23,9 @@ Result = TypeVar("Result")
 def needs(program: str) -> pytest.MarkDecorator:
     """Skips a test where a program is missing; in CI that is a failure, by way of scripts/prometheus."""
     missing = shutil.which(program) is None and os.environ.get("CI") != "true"
-    return pytest.mark.skipif(missing, reason=f"{program} is not installed (Debian: prometheus)")
+    return pytest.mark.skipif(
+        missing, reason=f"{program} is not installed (Debian: prometheus, prometheus-alertmanager)"
+    )
 
 
 def free_port() -> int:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from fakes import Exporter, FakeVllm, logfmt, program
+from ollama_fronts import FakeOllama
+from ollama_wire import Model
 from phasewatch import app
 from phasewatch import config as configuration
 from phasewatch.app import bind
@@ -53,6 +56,15 @@ def config(tmp_path: Path) -> Callable[..., Path]:
 Config = Callable[..., Path]
 
 
+def told(exporter: Exporter) -> list[dict[str, str]]:
+    """Its log, but for what it says of devices and models: that depends on the machine."""
+    return [line for line in map(logfmt, exporter.lines) if line["msg"] not in {"device", "model"}]
+
+
+def messages(exporter: Exporter) -> list[str]:
+    return [line["msg"] for line in told(exporter)]
+
+
 def serving(path: Path, *words: str, **options: Any) -> Exporter:
     return Exporter("--config.file", str(path), *words, **options)
 
@@ -66,7 +78,60 @@ def test_it_watches_its_targets_until_sigterm_and_exits_with_0(vllm: FakeVllm, c
         assert exporter.value("llm_requests_running", target="chat", model_name="tiny") is not None
         exporter.signal(signal.SIGTERM)
         assert exporter.ended() == 0
-    assert [logfmt(line)["msg"] for line in exporter.lines] == ["listening", "stopped"]
+    assert messages(exporter) == ["listening", "stopped"]
+
+
+QUICK = Model("a:latest", "a" * 64, load_seconds=0.05, cold_factor=1.0)
+SLOW = Model("a:latest", "a" * 64, load_seconds=0.05, cold_factor=1.0, decode_seconds_per_token=2.0)
+
+
+def an_ollama(server: FakeOllama, **keys: Any) -> dict[str, Any]:
+    """A target that is probed every second, with a model that a user has loaded for ever."""
+    body = {"model": "a", "prompt": "", "keep_alive": -1}
+    httpx.post(f"{server.url}/api/generate", json=body, trust_env=False).raise_for_status()
+    probe = {"interval": "1s", "budget": 0.5}
+    return target("o", server.url, backend="ollama", **{"probe": probe, **keys})
+
+
+def test_it_measures_an_ollama_and_harms_nobody(config: Config) -> None:
+    with FakeOllama(QUICK) as server, serving(config(an_ollama(server))) as exporter:
+        labels = {"target": "o", "backend": "ollama", "model_name": "a:latest"}
+        eventually(lambda: exporter.value("llm_decode_tokens_per_second", **labels), "a probe that counts")
+        assert exporter.value("llm_decode_tokens_per_second", **labels) == pytest.approx(1 / 0.003)
+        eventually(lambda: (exporter.value("llm_probes_total", **labels) or 0) >= 3, "three probes")
+        prefill = exporter.value("llm_prefill_tokens_per_second", **labels)
+        assert prefill == pytest.approx(2000, rel=0.05)
+        assert exporter.value("llm_time_to_first_token_mean_seconds", **labels) == pytest.approx(0.107, abs=0.01)
+        assert exporter.value("llm_model_loaded", **labels) == 1
+        assert exporter.value("llm_target_info", target="o", version="0.33.0") == 1
+        exporter.signal(signal.SIGTERM)
+        assert exporter.ended() == 0
+        server.ollama.ledger.assert_harmless(probes=3)
+        server.ollama.ledger.assert_uncached()
+    assert messages(exporter) == ["configuration", "listening", "stopped"]
+
+
+def test_a_probe_under_way_is_given_up_at_the_end(config: Config) -> None:
+    with FakeOllama(SLOW) as server, serving(config(an_ollama(server))) as exporter:
+        eventually(lambda: server.ollama.ledger.probes == 1, "a probe")
+        exporter.signal(signal.SIGTERM)
+        assert exporter.ended() == 0
+
+        def seen() -> bool:
+            httpx.get(f"{server.url}/api/ps", trust_env=False)
+            return len(server.ollama.ledger.waited) == 1
+
+        eventually(seen, "the end of the probe, whose answer would have taken 94 seconds")
+        assert server.ollama.ledger.probe_seconds < 94
+    assert messages(exporter) == ["configuration", "listening", "stopped"]
+
+
+def test_an_ollama_that_is_not_to_be_probed_gets_no_request_that_works(config: Config) -> None:
+    with FakeOllama(QUICK) as server, serving(config(an_ollama(server, probe={"enabled": False}))) as exporter:
+        exporter.shows(1.0, "llm_model_loaded", model_name="a:latest")
+        eventually(lambda: len(server.ollama.asked) > 20, "some scrapes")
+        assert server.ollama.ledger.probes == 0
+        assert exporter.value("llm_probes_total") is None
 
 
 def test_sigint_ends_it_like_sigterm(nowhere: str, config: Config) -> None:
@@ -162,8 +227,7 @@ def test_a_removed_target_causes_no_more_lines(vllm: FakeVllm, config: Config) -
             exporter.shows(None, UP, target="gone")
             exporter.signal(signal.SIGTERM)
             assert exporter.ended() == 0
-    messages = [logfmt(line)["msg"] for line in exporter.lines]
-    assert messages == ["listening", "configuration reloaded", "stopped"]
+    assert messages(exporter) == ["listening", "configuration reloaded", "stopped"]
 
 
 def test_a_post_reloads_where_that_is_enabled(vllm: FakeVllm, nowhere: str, config: Config) -> None:
@@ -200,7 +264,7 @@ def test_trouble_is_told_once_when_it_begins_and_once_when_it_ends(vllm: FakeVll
         exporter.shows(1.0, UP, target="chat")
         exporter.signal(signal.SIGTERM)
         assert exporter.ended() == 0
-    listening, down, up, stopped = [logfmt(line) for line in exporter.lines]
+    listening, down, up, stopped = told(exporter)
     assert (listening["msg"], stopped["msg"]) == ("listening", "stopped")
     assert (down["level"], down["msg"], down["target"], down["url"]) == ("warning", "target down", "chat", vllm.url)
     assert (down["reason"], down["error"]) == ("http_status", "the server answered 503 instead of 200")
@@ -254,7 +318,7 @@ def test_a_scrape_under_way_does_not_hold_up_the_end(config: Config) -> None:
             hanging.asked.get(timeout=PATIENCE)
             exporter.signal(signal.SIGTERM)
             assert exporter.ended() == 0
-    assert [logfmt(line)["msg"] for line in exporter.lines] == ["listening", "stopped"]
+    assert messages(exporter) == ["listening", "stopped"]
 
 
 def test_clients_that_stay_connected_do_not_hold_up_the_end(nowhere: str, config: Config) -> None:

@@ -26,6 +26,7 @@ FLAGS = {
     "check": ("--config.file",),
     "record": ("--target", "--config.file", "--duration", "--interval", "--output"),
     "replay": ("--config.file", "--target", "--format"),
+    "devices": ("--memory", "--measure"),
 }
 # Where a mistake passes, these end at once all the same, with 1.
 NOT_SERVED = ("serve", "--config.file", "/nothing/here")
@@ -101,6 +102,8 @@ def test_help_of_a_command_names_the_variable_of_every_flag(command: str, capsys
         (*NOT_RECORDED, "--output", "x.jsonl", "--duration", "5"),
         ("replay",),
         ("replay", RECORDING, "--format", "yaml"),
+        ("devices", "L4", "L40"),
+        ("devices", "L4", "--memory", "24"),
     ],
 )
 def test_wrong_usage_exits_with_2(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +124,8 @@ def test_wrong_usage_exits_with_2(words: tuple[str, ...], capsys: pytest.Capture
         ("PHASEWATCH_INTERVAL", "0s", (*NOT_RECORDED, "--output", "x.jsonl")),
         ("PHASEWATCH_OUTPUT", "x.txt", NOT_RECORDED),
         ("PHASEWATCH_FORMAT", "yaml", ("replay", RECORDING)),
+        ("PHASEWATCH_MEMORY", "24", ("devices", "L4")),
+        ("PHASEWATCH_MEASURE", "maybe", ("devices",)),
     ],
 )
 def test_a_bad_variable_exits_with_2(
@@ -149,10 +154,10 @@ def test_check_of_a_valid_file_exits_with_0(tmp_path: Path, capsys: pytest.Captu
 
 def test_check_tells_notes_and_still_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phasewatch.yml"
-    path.write_text('targets: [{name: a, backend: vllm, url: "http://a", model: {weights: 16GB}}]')
+    path.write_text('targets: [{name: a, backend: vllm, url: "http://a", probe: {enabled: true}}]')
     assert main(["check", "--config.file", str(path)]) == 0
     told = capsys.readouterr()
-    assert told.err == "note: targets[0].model: accepted, but not used by this version\n"
+    assert told.err == "note: targets[0].probe: accepted, but not used: a vllm target is never sent a request\n"
 
 
 def test_check_tells_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,7 +333,7 @@ def test_record_of_what_is_no_vllm_says_that_it_is_of_no_use(
             "chat",
             (
                 "--target: no target has this name "
-                "(an address begins with http:// or https://; the configuration has: vllm)"
+                "(an address begins with http:// or https://; the configuration has: vllm, ollama)"
             ),
         ),
     ],
@@ -381,3 +386,78 @@ def test_a_closed_pipe_ends_check_quietly(tmp_path: Path) -> None:
         os.close(writing)
         _, told = process.communicate(timeout=PATIENCE)
     assert (process.returncode, told) == (0, "")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that a measurement is kept in."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "phasewatch" / "cpu-memory-bandwidth.json"
+
+
+@pytest.mark.usefixtures("state")
+def test_devices_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].split()[:2] == ["NAME", "MEMORY"]
+    assert any(line.startswith("H100 SXM5 80GB ") for line in told)
+    assert told[-1].startswith("This machine's memory (CPU): not measured yet")
+
+
+@pytest.mark.usefixtures("state")
+def test_devices_tells_what_a_name_means(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "NVIDIA GeForce RTX 3080", "--memory", "12GB"]) == 0
+    assert capsys.readouterr().out.startswith("NVIDIA GeForce RTX 3080: GeForce RTX 3080 (12GB)\n")
+
+
+@pytest.mark.usefixtures("state")
+def test_the_memory_may_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PHASEWATCH_MEMORY", "10240MiB")
+    assert main(["devices", "NVIDIA GeForce RTX 3080"]) == 0
+    assert capsys.readouterr().out.startswith("NVIDIA GeForce RTX 3080: GeForce RTX 3080 (10GB)\n")
+
+
+@pytest.mark.usefixtures("state")
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 3080", "NVIDIA L20Y", "", "CPU"])
+def test_a_name_that_is_not_one_device_exits_with_1(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", name]) == 1
+    told = capsys.readouterr()
+    assert (told.out, bool(told.err)) == ("", True)
+
+
+def test_devices_measures_and_keeps_and_shows(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("phasewatch.hardware.measure.block_size", lambda _cache, _available: 2**20)
+    monkeypatch.setattr("phasewatch.hardware.measure.PAUSE", 0.0)
+    assert main(["devices", "--measure"]) == 0
+    told = capsys.readouterr().out
+    assert f"Kept in {state}; " in told
+    assert re.search(r"^  device: \{memory_bandwidth: \d+\.\dGB/s\} +\(vllm target\)$", told, re.MULTILINE)
+    assert json.loads(state.read_text())["memory_bandwidth"] > 0
+    assert main(["devices", "CPU"]) == 0
+    assert capsys.readouterr().out.endswith(" GB/s, measured.\n")
+
+
+def test_a_measurement_without_memory_for_it_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("phasewatch.hardware.measure.available_memory", lambda: 2**20)
+    assert main(["devices", "--measure"]) == 1
+    assert "of memory must be available" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--memory", "12GB"), "--memory: tells devices of one name apart; give the NAME\n"),
+        (("L4", "--measure"), "--measure: measures this machine; leave the NAME out\n"),
+    ],
+)
+def test_flags_of_devices_that_do_not_go_together_exit_with_1(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", *words]) == 1
+    assert capsys.readouterr().err == message

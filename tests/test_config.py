@@ -1,6 +1,6 @@
 import json
 import re
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from phasewatch.config import (
     parse,
 )
 from phasewatch.errors import ConfigError
+from phasewatch.hardware.facts import Layout
+from phasewatch.hardware.settings import DeviceSettings
+from phasewatch.models.settings import ModelSettings
+from phasewatch.ollama.settings import ModelProbe, ProbeSettings
 
 EXAMPLE = """\
 interval: 5s            # how often targets are scraped
@@ -64,6 +68,9 @@ def test_the_example_of_the_manual_is_valid() -> None:
         authorization=Authorization("Bearer", Path("/run/secrets/key")),
         api_servers=1,
         limits=Limits(max_num_seqs=256, max_num_batched_tokens=8192),
+        probe=ProbeSettings(enabled=True, interval=300.0),
+        device=DeviceSettings(name="NVIDIA L40S", count=1),
+        model=ModelSettings(weights=16.06 * 1e9),
     )
 
 
@@ -91,16 +98,16 @@ def test_a_threshold_that_cannot_be_is_a_mistake(value: dict[str, Any], message:
 
 def test_a_valid_key_without_use_is_noted_not_refused() -> None:
     assert [str(note) for note in parse(EXAMPLE).notes] == [
-        "targets[0].device: accepted, but not used by this version",
-        "targets[0].model: accepted, but not used by this version",
         "targets[0].probe: accepted, but not used: a vllm target is never sent a request",
         "targets[0].authorization.credentials_file: cannot be read now: No such file or directory",
     ]
 
 
-def test_without_a_file_there_is_one_optional_vllm() -> None:
+def test_without_a_file_there_are_one_vllm_and_one_ollama_both_optional() -> None:
     assert load_or_default(None) is DEFAULT_CONFIG
-    assert Config(targets=(Target("vllm", "vllm", "http://127.0.0.1:8000", optional=True),)) == DEFAULT_CONFIG
+    vllm = Target("vllm", "vllm", "http://127.0.0.1:8000", optional=True)
+    ollama = Target("ollama", "ollama", "http://127.0.0.1:11434", optional=True)
+    assert Config(targets=(vllm, ollama)) == DEFAULT_CONFIG
 
 
 def test_a_key_that_is_not_given_has_its_default() -> None:
@@ -171,7 +178,9 @@ def test_a_configuration_cannot_be_changed() -> None:
         config.targets = ()  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         target_of(config).url = "http://elsewhere"  # type: ignore[misc]
-    assert hash(target_of(config)) == hash(replace(target_of(config)))
+    with pytest.raises(FrozenInstanceError):
+        target_of(config).probe.enabled = False  # type: ignore[misc]
+    assert parse(EXAMPLE) == config
 
 
 @pytest.mark.parametrize(
@@ -217,13 +226,22 @@ SIZE = "expected a size such as 16.06GB or 12GiB"
         (
             {"xyz": 1},
             (
-                "xyz: unknown key; known here: authorization, backend, body_size_limit, device, interval, model, name, "
-                "optional, probe, saturation, server, timeout, tls_config, url, window"
+                "xyz: unknown key; known here: authorization, backend, body_size_limit, device, device_from, interval, "
+                "model, name, optional, probe, saturation, server, timeout, tls_config, url, window"
             ),
         ),
         ({"device": {"cuont": 1}}, "device.cuont: unknown key; did you mean count?"),
-        ({"model": {"xyz": 1}}, "model.xyz: unknown key; known here: path, weights"),
-        ({"probe": {"xyz": 1}}, "probe.xyz: unknown key; known here: enabled, interval"),
+        (
+            {"model": {"xyz": 1}},
+            (
+                "model.xyz: unknown key; known here: active_parameters, kv_cache_bytes_per_token, kv_cache_dtype, "
+                "path, weights, weights_read"
+            ),
+        ),
+        (
+            {"probe": {"xyz": 1}},
+            "probe.xyz: unknown key; known here: budget, enabled, interval, load, long_interval, models, timeout",
+        ),
         (
             {"server": {"xyz": 1}},
             "server.xyz: unknown key; known here: api_servers, max_num_batched_tokens, max_num_seqs",
@@ -232,8 +250,8 @@ SIZE = "expected a size such as 16.06GB or 12GiB"
             {"url": "https://h", "tls_config": {"xyz": 1}},
             "tls_config.xyz: unknown key; known here: ca_file, cert_file, insecure_skip_verify, key_file",
         ),
-        ({"backend": "ollama"}, "backend: expected 'vllm', found 'ollama'"),
-        ({"backend": None}, "backend: expected 'vllm', found None"),
+        ({"backend": "openai"}, "backend: expected 'vllm' or 'ollama', found 'openai'"),
+        ({"backend": None}, "backend: expected 'vllm' or 'ollama', found None"),
         ({"name": 3}, "name: expected text, found 3"),
         ({"name": ""}, "name: expected a printable name that is not empty"),
         ({"name": "a\nb"}, "name: expected a printable name that is not empty"),
@@ -425,7 +443,7 @@ window: 60
 window: 61
 targets:
 - name: chat
-  backend: ollama
+  backend: openai
   url: http://h/metrics
   authorization: {type: Digest}
 - name: chat
@@ -437,7 +455,7 @@ targets:
         "intervall: unknown key; did you mean interval?",
         "targets[0].authorization.credentials_file: missing; this key is required",
         "targets[0].authorization.type: expected 'Bearer' or 'Basic'",
-        "targets[0].backend: expected 'vllm', found 'ollama'",
+        "targets[0].backend: expected 'vllm' or 'ollama', found 'openai'",
         "targets[0].url: expected the server's base address; /metrics is added by itself",
         "targets[1].device.count: expected 1 or more, found 0",
         "targets[1].device.flops: expected a compute rate such as 362TFLOPS, found 1",
@@ -573,3 +591,317 @@ def test_an_address_put_elsewhere_is_not_repeated(key: str, value: Any) -> None:
 def test_the_case_of_a_scheme_does_not_hide_that_tls_config_needs_https() -> None:
     found = complaints(one_target(url="HTTP://h", tls_config={"insecure_skip_verify": True}))
     assert found == ["targets[0].tls_config: expected an https url with it"]
+
+
+def an_ollama(**keys: Any) -> str:
+    return one_target(backend="ollama", url="http://127.0.0.1:11434", **keys)
+
+
+def probe_of(**keys: Any) -> ProbeSettings:
+    return target_of(parse(an_ollama(probe=keys))).probe
+
+
+def test_an_ollama_is_probed_every_five_minutes_if_nothing_else_is_said() -> None:
+    usual = ProbeSettings(enabled=True, interval=300.0, long_interval=3600.0, timeout=60.0, budget=0.01, models={})
+    assert target_of(parse(an_ollama())).probe == usual
+    assert target_of(parse(an_ollama(probe=None))).probe == usual
+    assert probe_of() == usual
+
+
+def test_how_an_ollama_is_probed_is_the_operators_to_say() -> None:
+    assert probe_of(enabled=False).enabled is False
+    assert probe_of(interval="1m", long_interval="2h", timeout="90s", budget=0.05) == ProbeSettings(
+        interval=60.0, long_interval=7200.0, timeout=90.0, budget=0.05
+    )
+
+
+def test_single_models_may_be_probed_otherwise() -> None:
+    options = {
+        "num_ctx": 8192,
+        "num_batch": 256,
+        "num_gpu": -1,
+        "main_gpu": 0,
+        "num_thread": 8,
+        "draft_num_predict": 0,
+        "use_mmap": False,
+    }
+    models = [{"name": "a:8b", "options": options}, {"name": "b", "enabled": False}, {"name": "c", "load": True}]
+    assert probe_of(models=models).models == {
+        "a:8b": ModelProbe(options=options),
+        "b": ModelProbe(enabled=False),
+        "c": ModelProbe(load=True),
+    }
+
+
+def test_what_is_said_of_loading_holds_for_the_models_that_are_named_and_say_nothing_else() -> None:
+    models = [{"name": "a"}, {"name": "b", "load": False}]
+    assert probe_of(load=True, models=models).models == {"a": ModelProbe(load=True), "b": ModelProbe(load=False)}
+    assert probe_of(load=False, models=models).models == {"a": ModelProbe(load=False), "b": ModelProbe(load=False)}
+
+
+def test_an_ollama_is_asked_less_often_than_the_file_says_unless_it_is_meant() -> None:
+    text = '{"interval": "%s", "window": "10m", "targets": [%s]}'
+    entry = '{"name": "o", "backend": "ollama", "url": "http://h"%s}'
+    assert target_of(parse(text % ("1s", entry % ""))).interval == 5.0
+    assert target_of(parse(text % ("30s", entry % ""))).interval == 30.0
+    own = parse(text % ("1s", entry % ', "interval": "1s"'))
+    assert target_of(own).interval == 1.0
+    assert [str(note) for note in own.notes] == [
+        "targets[0].interval: less than 5s: each look at an Ollama holds up its scheduler"
+    ]
+
+
+def test_devices_are_the_operators_to_say() -> None:
+    device = {
+        "name": "NVIDIA L40S",
+        "count": 2,
+        "memory": "48GB",
+        "layout": "pipeline",
+        "memory_bandwidth": "864GB/s",
+        "flops": "362TFLOPS",
+        "cpu_memory_bandwidth": "90GB/s",
+    }
+    page = "http://127.0.0.1:9400/metrics"
+    assert target_of(parse(one_target(device=device, device_from=page))).device == DeviceSettings(
+        name="NVIDIA L40S",
+        count=2,
+        memory=48e9,
+        layout=Layout.PIPELINE,
+        memory_bandwidth=864e9,
+        flops=362e12,
+        cpu_memory_bandwidth=90e9,
+        page=page,
+    )
+    assert target_of(parse(one_target())).device == DeviceSettings()
+
+
+def test_what_a_model_costs_is_the_operators_to_say(tmp_path: Path) -> None:
+    model = {
+        "path": "model",
+        "weights": "16GB",
+        "weights_read": "15GB",
+        "kv_cache_bytes_per_token": "131072B",
+        "kv_cache_dtype": "fp8",
+        "active_parameters": "7.5e9",
+    }
+    path = tmp_path / "phasewatch.yml"
+    path.write_text(one_target(model=model))
+    assert target_of(load(path)).model == ModelSettings(
+        path=tmp_path / "model",
+        weights=16e9,
+        weights_read=15e9,
+        kv_cache_bytes_per_token=131_072.0,
+        kv_cache_dtype="fp8",
+        active_parameters=7.5e9,
+    )
+    assert target_of(parse(one_target(model={"active_parameters": 8_000_000_000}))).model.active_parameters == 8e9
+
+
+PAGE = "expected the address of a DCGM exporter's metrics, such as http://127.0.0.1:9400/metrics"
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"probe": "off"}, "probe: expected a mapping of keys, found 'off'"),
+        ({"probe": {"enabled": "no"}}, "probe.enabled: expected true or false, found 'no'"),
+        ({"probe": {"load": 1}}, "probe.load: expected true or false, found 1"),
+        ({"probe": {"interval": 300}}, f"probe.interval: {DURATION}, found 300"),
+        ({"probe": {"interval": "999ms"}}, "probe.interval: expected at least 1s"),
+        ({"probe": {"interval": "25h"}}, "probe.interval: expected at most 24h"),
+        ({"probe": {"long_interval": "0s"}}, "probe.long_interval: expected at least 1s"),
+        ({"probe": {"timeout": "0s"}}, "probe.timeout: expected a duration above 0"),
+        ({"probe": {"timeout": 60}}, f"probe.timeout: {DURATION}, found 60"),
+        ({"probe": {"budget": 0}}, "probe.budget: expected more than 0, found 0"),
+        ({"probe": {"budget": 0.6}}, "probe.budget: expected 0.5 or less, found 0.6"),
+        ({"probe": {"budget": "1%"}}, "probe.budget: expected a number, found '1%'"),
+        ({"probe": {"models": {"a": {}}}}, "probe.models: expected a list, found a mapping"),
+        ({"probe": {"models": ["a"]}}, "probe.models[0]: expected a mapping of keys, found 'a'"),
+        ({"probe": {"models": [{}]}}, "probe.models[0].name: missing; this key is required"),
+        ({"probe": {"models": [{"name": ""}]}}, "probe.models[0].name: expected a printable name that is not empty"),
+        ({"probe": {"models": [{"name": "a", "laod": True}]}}, "probe.models[0].laod: unknown key; did you mean load?"),
+        (
+            {"probe": {"models": [{"name": "a", "enabled": "no"}]}},
+            "probe.models[0].enabled: expected true or false, found 'no'",
+        ),
+        (
+            {"probe": {"models": [{"name": "a", "options": {"num_ctx": 0}}]}},
+            "probe.models[0].options.num_ctx: expected 1 or more, found 0",
+        ),
+        (
+            {"probe": {"models": [{"name": "a", "options": {"num_ctx": "8k"}}]}},
+            "probe.models[0].options.num_ctx: expected a whole number, found '8k'",
+        ),
+        (
+            {"probe": {"models": [{"name": "a", "options": {"num_gpu": -2}}]}},
+            "probe.models[0].options.num_gpu: expected -1 or more, found -2",
+        ),
+        (
+            {"probe": {"models": [{"name": "a", "options": {"use_mmap": 1}}]}},
+            "probe.models[0].options.use_mmap: expected true or false, found 1",
+        ),
+        (
+            {"probe": {"models": [{"name": "a", "options": {"num_predict": 0}}]}},
+            "probe.models[0].options.num_predict: unknown key; did you mean draft_num_predict?",
+        ),
+        (
+            {"probe": {"models": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}},
+            "probe.models[2].name: 'a' is taken by models[0]",
+        ),
+        ({"device": {"memory": 48}}, f"device.memory: {SIZE}, found 48"),
+        (
+            {"device": {"cpu_memory_bandwidth": "90"}},
+            "device.cpu_memory_bandwidth: expected a bandwidth such as 864GB/s, found '90'",
+        ),
+        ({"model": {"kv_cache_dtype": 8}}, "model.kv_cache_dtype: expected text, found 8"),
+        ({"device_from": "h:9400"}, f"device_from: {PAGE}"),
+        ({"device_from": "ftp://h"}, f"device_from: {PAGE}"),
+        ({"device_from": "http://h:0/metrics"}, f"device_from: {PAGE}"),
+        ({"device_from": f"http://u:{SECRET}@h/metrics"}, "device_from: user and password are not taken from the url"),
+    ],
+)
+def test_each_mistake_of_an_ollama_target_has_its_message(keys: dict[str, Any], problem: str) -> None:
+    assert complaints(an_ollama(**keys)) == [f"targets[0].{problem}"]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [("8B", "'8B'"), (10**400, f"1{'0' * 400}"), (True, "True"), (0, "0"), ("nan", "'nan'"), ([8], "a list")],
+)
+def test_a_number_of_parameters_is_one(value: Any, found: str) -> None:
+    assert complaints(one_target(model={"active_parameters": value})) == [
+        f"targets[0].model.active_parameters: expected a number of parameters such as 7.5e9, found {found}"
+    ]
+
+
+@pytest.mark.parametrize("key", ["path", "weights", "weights_read", "kv_cache_bytes_per_token", "active_parameters"])
+def test_what_an_ollama_tells_of_each_model_cannot_be_said_for_all_of_them(key: str) -> None:
+    value = {"path": "/x", "active_parameters": "8e9"}.get(key, "16GB")
+    assert complaints(an_ollama(model={key: value})) == [
+        f"targets[0].model.{key}: an ollama target tells this itself, for each of its models"
+    ]
+
+
+def test_the_number_format_of_the_cache_can_be_said_of_an_ollama() -> None:
+    config = parse(an_ollama(model={"kv_cache_dtype": "q8_0"}))
+    assert target_of(config).model == ModelSettings(kv_cache_dtype="q8_0")
+    assert config.notes == ()
+
+
+def test_keys_that_an_ollama_has_no_use_for_are_noted() -> None:
+    config = parse(an_ollama(server={"max_num_seqs": 4}, saturation={"memory": "20s"}, window="2m"))
+    assert [str(note) for note in config.notes] == [
+        "targets[0].server: accepted, but not used: an ollama target has no such settings",
+        "targets[0].saturation: accepted, but not used: Ollama does not tell what waits",
+        "targets[0].window: accepted, but not used: an ollama target is measured by probes",
+    ]
+
+
+def test_a_window_shorter_than_the_interval_is_nothing_to_an_ollama() -> None:
+    assert target_of(parse(an_ollama(interval="5m"))).interval == 300.0
+
+
+def test_loading_without_a_model_that_it_is_meant_for_is_noted() -> None:
+    assert [str(note) for note in parse(an_ollama(probe={"load": True})).notes] == [
+        "targets[0].probe.load: loads nothing by itself: name the models it is meant for in probe.models"
+    ]
+    assert parse(an_ollama(probe={"load": True, "models": [{"name": "a"}]})).notes == ()
+
+
+BANDWIDTH = "expected 1GB/s to 100TB/s: is the unit right?"
+COMPUTE = "expected 1GFLOPS to 100PFLOPS: is the unit right?"
+WEIGHTS = "expected 1MB to 100TB: is the unit right?"
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        *(({"memory_bandwidth": absurd}, BANDWIDTH) for absurd in ("1B/s", "999MB/s", "101TB/s", "1PB/s")),
+        *(({"cpu_memory_bandwidth": absurd}, BANDWIDTH) for absurd in ("1B/s", "101TB/s")),
+        *(({"flops": absurd}, COMPUTE) for absurd in ("1FLOPS", "999MFLOPS", "101PFLOPS")),
+        ({"count": 1025}, "expected 1024 or less, found 1025"),
+    ],
+)
+def test_an_impossible_device_is_a_mistake(key: dict[str, Any], problem: str) -> None:
+    assert complaints(one_target(device=key)) == [f"targets[0].device.{next(iter(key))}: {problem}"]
+
+
+def test_a_device_at_the_edge_of_what_is_possible_is_none() -> None:
+    for bandwidth, flops in (("1GB/s", "1GFLOPS"), ("100TB/s", "100PFLOPS")):
+        device = {"memory_bandwidth": bandwidth, "flops": flops, "count": 1024}
+        assert target_of(parse(one_target(device=device))).device.count == 1024
+
+
+@pytest.mark.parametrize("weights", ["1B", "999kB", "101TB", "999999TB"])
+@pytest.mark.parametrize("key", ["weights", "weights_read"])
+def test_impossible_weights_are_a_mistake(key: str, weights: str) -> None:
+    assert complaints(one_target(model={key: weights})) == [f"targets[0].model.{key}: {WEIGHTS}"]
+
+
+def test_no_more_is_read_than_there_is() -> None:
+    assert complaints(one_target(model={"weights": "100MB", "weights_read": "200MB"})) == [
+        "targets[0].model: weights_read is more than weights; expected the part of them that one stream reads"
+    ]
+    assert target_of(parse(one_target(model={"weights": "1MB", "weights_read": "1MB"}))).model.weights_read == 1e6
+
+
+@pytest.mark.parametrize("dtype", ["fp99", "", "float16 ", "fp8_ds_mla"])
+def test_a_number_format_that_nobody_knows_is_a_mistake_that_names_the_known_ones(dtype: str) -> None:
+    for text in (one_target(model={"kv_cache_dtype": dtype}), an_ollama(model={"kv_cache_dtype": dtype})):
+        (problem,) = complaints(text)
+        assert problem.startswith("targets[0].model.kv_cache_dtype: expected one of auto, bf16, bfloat16, ")
+        assert problem.endswith(f", q8_0, found {dtype!r}")
+    assert target_of(parse(one_target(model={"kv_cache_dtype": "FP8_E4M3"}))).model.kv_cache_dtype == "FP8_E4M3"
+
+
+def noted(**keys: Any) -> list[str]:
+    return [str(note) for note in parse(one_target(**keys)).notes]
+
+
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        ({"name": "NVIDIA L99"}, "'NVIDIA L99': the table has no such device; set device.memory_bandwidth, or a"),
+        (
+            {"name": "NVIDIA GeForce RTX 3080"},
+            (
+                "'NVIDIA GeForce RTX 3080' may be any of GeForce RTX 3080 (10GB), GeForce RTX 3080 (12GB): "
+                "the memory size decides; set device.memory, "
+            ),
+        ),
+        ({"name": "NVIDIA L40S", "memory": "12GB"}, "'NVIDIA L40S': L40S has 48 GB, not 11.2 GiB; set"),
+        ({"name": "AMD EPYC 9354 32-Core Processor"}, "'AMD EPYC 9354 32-Core Processor': a processor does not tell"),
+    ],
+)
+def test_a_name_that_means_no_device_is_noted(device: dict[str, Any], told: str) -> None:
+    (note,) = noted(device=device)
+    assert note.startswith(f"targets[0].device.name: {told}")
+
+
+def test_a_name_that_is_known_or_not_needed_is_not_noted() -> None:
+    for device in (
+        {"name": "NVIDIA L40S"},
+        {"name": "cpu"},
+        {"name": "NVIDIA GeForce RTX 3080", "memory": "12GB"},
+        {"name": "NVIDIA L99", "memory_bandwidth": "864GB/s"},
+        {"memory": "12GB"},
+    ):
+        assert noted(device=device) == []
+
+
+def test_a_folder_that_is_no_models_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = "targets[0].model.path"
+    for place, told in (
+        ("none", "cannot be read now: No such file or directory"),
+        ("file", "expected a folder with the files of a model"),
+        ("", "the folder has no config.json: is it that of a model?"),
+    ):
+        assert noted(model={"path": f"{tmp_path}/{place}"}) == [f"{path}: {told}"]
+    file = tmp_path / "phasewatch.yml"
+    file.write_text(one_target(model={"path": ""}))
+    assert [str(note) for note in load(file).notes] == [
+        f"{path}: the folder has no config.json: is it that of a model?"
+    ]
+    (tmp_path / "config.json").touch()
+    assert load(file).notes == ()

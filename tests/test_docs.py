@@ -1,39 +1,66 @@
 """The documentation is held against the program, in both directions: nothing is missing, and nothing is made up."""
 
+import asyncio
+import itertools
 import json
 import lzma
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any, get_args
 
 import pytest
 import yaml
+from prometheus_client.samples import Sample
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
+from modelfolders import config, write_json
+from ollama import Ollama
+from ollama_fronts import URL, OllamaTransport, User, Visit
+from ollama_wire import Model
 from phasewatch import units
-from phasewatch.cli import DEFAULT_HOST, DEFAULT_PORT
-from phasewatch.config import Target, Thresholds, parse
+from phasewatch.config import DEFAULT_CONFIG, Target, Thresholds, parse
 from phasewatch.engines.names import UPSTREAM, Kind
 from phasewatch.errors import ConfigError, Reason
-from phasewatch.exposition import SELF_METRICS, TABLE
+from phasewatch.exposition import SELF_METRICS, TABLE, target_families
 from phasewatch.flags import environment_name
+from phasewatch.hardware import facts
+from phasewatch.hardware.settings import DeviceSettings
+from phasewatch.models import costs
+from phasewatch.models.settings import ModelSettings
+from phasewatch.monitor import Job
+from phasewatch.ollama import answer, outcome, policy, prompt, reading
+from phasewatch.ollama.answer import ProbeError, ProbeReason
+from phasewatch.ollama.inventory import Details, Loaded, Version, parse_version
+from phasewatch.ollama.record import Discard, Skip
+from phasewatch.ollama.settings import ModelProbe, ProbeSettings
+from phasewatch.ollamamonitor import PROBE_TICK, OllamaMonitor
+from phasewatch.parsers import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.recording import Reader
 from phasewatch.replay import as_json
-from phasewatch.schema import FileSchema
+from phasewatch.schema import OLLAMA_INTERVAL, FileSchema
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import _WebSchema, load_web_config
+from processes import needs
+from timeline import Timeline
 from truth import RECORDINGS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
-COMMANDS = ("serve", "check", "record", "replay")
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+COMMANDS = ("serve", "check", "record", "replay", "devices")
 CHAT = Target("chat", "vllm", "http://127.0.0.1:8000")
+WORKSTATION = Target("workstation", "ollama", "http://127.0.0.1:11434")
+RANDOM = Random(1)  # noqa: S311  # nothing here is secret
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -41,6 +68,11 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def words(name: str) -> str:
+    """A page whose line breaks do not matter."""
+    return " ".join(page(name).split())
 
 
 def fences(text: str, language: str) -> list[str]:
@@ -73,6 +105,7 @@ def every_code(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
+@cache
 def help_text(command: str | None) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PHASEWATCH_")}
     words = [sys.executable, "-m", "phasewatch", *([command] if command else []), "--help"]
@@ -125,7 +158,7 @@ def test_metrics_over_the_window_are_marked_and_no_others_are() -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_no_page_speaks_of_a_metric_that_does_not_exist(path: Path) -> None:
-    said = re.findall(r"\b(?:llm|phasewatch)_\w*[a-z]\b(?!\.)", path.read_text(encoding="utf-8"))
+    said = re.findall(r"\b(?:llm|phasewatch)_\w*[a-z]\b(?![.:])", path.read_text(encoding="utf-8"))
     assert set(said) <= {metric.name for metric in TABLE}
 
 
@@ -142,29 +175,106 @@ def test_every_name_read_from_vllm_is_documented_with_its_releases_and_nothing_e
     assert len(rows) == len(documented)
 
 
-def test_every_reason_is_documented_and_nothing_else_is() -> None:
-    documented = [
-        code(cells[0]) for _, cells in tables(page("docs/metrics.md"), "reason", "what happened", "what to do")
-    ]
-    assert documented == [reason.value for reason in Reason]
+REASONS: list[tuple[str, tuple[str, ...], type[StrEnum]]] = [
+    ("docs/metrics.md", ("reason", "what happened", "what to do"), Reason),
+    ("docs/metrics.md", ("reason", "the probe failed because"), ProbeReason),
+    ("docs/metrics.md", ("reason", "no probe was sent because"), Skip),
+    ("docs/metrics.md", ("reason", "the answer counts for nothing because"), Discard),
+    ("docs/ollama.md", ("reason", "what happened", "what to do"), ProbeReason),
+    ("docs/ollama.md", ("reason", "why", "what to do"), Skip),
+    ("docs/ollama.md", ("reason", "what happened", "what follows"), Discard),
+]
 
 
-def test_the_number_of_series_is_the_one_that_recordings_show() -> None:
-    def most(name: str) -> int:
-        lines = as_json(Reader(RECORDINGS / f"{name}.jsonl.xz"), CHAT)
+@pytest.mark.parametrize(("name", "head", "known"), REASONS)
+def test_every_reason_is_documented_and_nothing_else_is(name: str, head: tuple[str, ...], known: type[StrEnum]) -> None:
+    assert [code(cells[0]) for _, cells in tables(page(name), *head)] == [*known]
+
+
+def test_every_source_of_a_fact_is_documented_and_nothing_else_is() -> None:
+    rows = [cells for _, cells in tables(page("docs/metrics.md"), "source", "of", "meaning")]
+    assert {code(source) for source, of, _ in rows if "devices" in of} == {*facts.Source}
+    assert {code(source) for source, of, _ in rows if "models" in of} == {*costs.Source}
+    assert len(rows) == len({*facts.Source, *costs.Source})
+
+
+def test_the_number_of_series_of_a_vllm_is_the_one_that_recordings_show(tmp_path: Path) -> None:
+    def most(name: str, target: Target = CHAT) -> int:
+        lines = as_json(Reader(RECORDINGS / f"{name}.jsonl.xz"), target)
         return max(len(json.loads(line)["metrics"]) for line in lines)
 
     told = re.search(
-        r"up to (\d+) series: (\d+) of the target and (\d+) of the engine.+?"
-        r"adds up to (\d+)\. The exporter adds (\d+) of its own",
-        page("docs/metrics.md"),
-        re.DOTALL,
+        r"up to (\d+) series: (\d+) of the target, (\d+) of the engine and (\d+) of its ceilings.+?"
+        r"adds up to (\d+)\..+?The exporter adds (\d+) of its own",
+        words("docs/metrics.md"),
     )
     assert told
-    whole, target, engine, further, own = map(int, told.groups())
-    assert whole == target + engine == most("batch-ramp")
-    assert whole + further == most("data-parallel")
+    whole, target, engine, ceilings, further, own = map(int, told.groups())
+    write_json(tmp_path / "config.json", config("llama-3.1-8b"))
+    known = replace(CHAT, device=DeviceSettings(name="NVIDIA L40S"), model=ModelSettings(path=tmp_path))
+    assert target + engine == most("batch-ramp")
+    assert target + 2 * engine == most("data-parallel")
+    assert whole == target + engine + ceilings == most("mfu-metrics", known)
+    assert further == engine + ceilings
     assert own == len(SELF_METRICS)
+
+
+async def _over_and_over(job: Job) -> None:
+    while True:
+        await job.run()
+        await asyncio.sleep(job.seconds)
+
+
+@cache
+def probed(*, load: bool) -> tuple[Sample, ...]:
+    """What a simulated Ollama with two models shows after a while: one has a user, or may be loaded by probes."""
+    timeline = Timeline()
+    server = Ollama(Model("a:latest", "a" * 64, vram_bytes=115_941_047), Model("b:latest", "b" * 64))
+    transport = OllamaTransport(server, timeline)
+    settings = ProbeSettings(models={"a": ModelProbe(load=True)} if load else {})
+    target = replace(WORKSTATION, url=URL, probe=settings, device=DeviceSettings(name="NVIDIA L40S"))
+
+    async def a_while() -> tuple[Sample, ...]:
+        monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, transport, RANDOM)
+        tasks = [asyncio.create_task(_over_and_over(job)) for job in monitor.jobs()]
+        if not load:
+            user = User("a:latest", [Visit(pause=5, requests=20)])
+            tasks.append(asyncio.create_task(user.live(transport)))
+        await asyncio.sleep(290 if load else 600)  # what a probe has loaded leaves after five minutes
+        shown = monitor.current()
+        await monitor.close()
+        for task in tasks:
+            task.cancel()
+        return tuple(sample for family in target_families([shown]) for sample in family.samples)
+
+    return timeline.run(a_while())
+
+
+def test_the_number_of_series_of_an_ollama_is_the_one_that_a_simulated_one_shows() -> None:
+    told = re.search(
+        r"An ollama target has (\d+) of its own, (\d+) for each model on disk, for each in memory "
+        r"(\d+) more, up to (\d+) of its speeds and (\d+) of its ceilings, and (\d+) for each",
+        words("docs/metrics.md"),
+    )
+    assert told
+    own, on_disk, in_memory, speeds, ceilings, probes = map(int, told.groups())
+    loads = 1  # the one metric that only a model has which may be loaded
+    assert len(probed(load=True)) == own + 2 * on_disk + in_memory + speeds + ceilings + probes
+    assert len(probed(load=False)) == len(probed(load=True)) - loads
+    ceiling_names = {
+        metric.name for metric in TABLE if re.match(r"llm_(device|weight|kv_cache_bytes|decode_c)", metric.name)
+    }
+    assert Counter(sample.name in ceiling_names for sample in probed(load=True))[True] == ceilings
+
+
+def test_the_metrics_of_an_ollama_are_the_listed_ones() -> None:
+    listed = [
+        name
+        for _, cells in tables(page("docs/metrics.md"), "metric", "on an ollama target")
+        for name in every_code(cells[0])
+    ]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {sample.name for load in (False, True) for sample in probed(load=load)}
 
 
 def test_the_first_edges_are_those_of_a_real_page() -> None:
@@ -227,14 +337,20 @@ def test_every_configuration_key_is_documented_and_nothing_else_is() -> None:
 def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
     field = known_keys()[path]
     told = documented_keys()[path][2]
+    section, _, name = path.rpartition(".")
     if field.is_required():
         assert told == "required"
-    elif path.startswith("saturation."):
-        default = getattr(Thresholds(), path.removeprefix("saturation."))
+    elif section == "saturation":
+        default = getattr(Thresholds(), name)
         assert code(told) in {f"{default:g}s", f"{default:g}"}
-    elif field.default is None:
-        assert told in {"none", "as top level"}
-    elif field.default_factory is not None:
+    elif section == "targets[].probe" and field.default is None and name != "models":
+        default = getattr(ProbeSettings(), name)
+        assert default == (float(code(told)) if code(told).startswith("0.") else units.duration(code(told)))
+    elif told == "as top level":
+        assert path.removeprefix("targets[].") in known_keys()
+    elif told.startswith("as "):
+        assert f"targets[].{code(told.removeprefix('as '))}" in known_keys()
+    elif field.default is None or field.default_factory is not None:
         assert told == "none"
     elif isinstance(field.default, bool):
         assert code(told) == str(field.default).lower()
@@ -243,6 +359,32 @@ def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
         assert read(code(told)) == field.default
     else:
         assert code(told) == str(field.default)
+
+
+def test_a_key_inherits_what_the_page_says() -> None:
+    text = json.dumps({"interval": "1s", "targets": [_raw(CHAT), _raw(WORKSTATION)]})
+    chat, workstation = parse(text).targets
+    assert (chat.interval, workstation.interval) == (1.0, OLLAMA_INTERVAL)
+    told = documented_keys()["targets[].interval"][4]
+    assert f"without an interval of its own has at least `{OLLAMA_INTERVAL:g}s`" in told
+    probe = {"load": True, "models": [{"name": "a"}, {"name": "b", "load": False}]}
+    (target,) = parse(json.dumps({"targets": [{**_raw(WORKSTATION), "probe": probe}]})).targets
+    assert [target.probe.models[name].load for name in ("a", "b")] == [True, False]
+
+
+def test_the_built_in_configuration_is_the_documented_one() -> None:
+    told = re.search(
+        r"watches one vLLM at `(\S+)`, named `(\w+)`, and one Ollama at `(\S+)`, named `(\w+)`\. Both are optional",
+        words("docs/configuration.md"),
+    )
+    assert told
+    known = [(target.backend, target.url, target.name) for target in DEFAULT_CONFIG.targets]
+    assert known == [("vllm", told[1], told[2]), ("ollama", told[3], told[4])]
+    assert all(target.optional for target in DEFAULT_CONFIG.targets)
+
+
+def _raw(target: Target) -> dict[str, Any]:
+    return {"name": target.name, "backend": target.backend, "url": target.url}
 
 
 def example() -> Any:
@@ -266,6 +408,11 @@ def test_the_example_with_every_key_has_every_key() -> None:
     assert set(paths_in(example())) == dict(keys(FileSchema)).keys()
 
 
+def test_the_example_with_every_key_has_no_key_without_use() -> None:
+    notes = parse(json.dumps(example())).notes
+    assert [note for note in notes if not note.message.startswith("cannot be read now")] == []
+
+
 def test_every_configuration_in_the_documentation_is_valid() -> None:
     texts = [text for path in PAGES for text in fences(path.read_text(encoding="utf-8"), "yaml") if "backend:" in text]
     assert len(texts) > 2
@@ -278,29 +425,47 @@ def test_every_configuration_in_the_documentation_is_valid() -> None:
 )
 def test_the_example_of_a_key_is_valid(path: str) -> None:
     whole = example()
-    place = whole
     *before, name = path.replace("[]", "").split(".")
-    for step in before:
-        place = place[step]
-        place = place[0] if isinstance(place, list) else place
+    place = place_of(whole, before, name)
+    assert place
     place[name] = yaml.safe_load(code(documented_keys()[path][3]))
     parse(json.dumps(whole))
 
 
-def mistakes(kind: str) -> list[tuple[str, str]]:
-    rows = tables(page("docs/configuration.md"), "written", "message")
+def place_of(value: Any, before: list[str], name: str) -> Any:
+    """The mapping that has a key; of the entries of a list the first in which there is one."""
+    if isinstance(value, list):
+        return next((place for entry in value if (place := place_of(entry, before, name))), None)
+    if before:
+        return place_of(value[before[0]], before[1:], name) if before[0] in value else None
+    return value if name in value else None
+
+
+def mistakes(kind: str, told: str = "message") -> list[tuple[str, str]]:
+    rows = tables(page("docs/configuration.md"), "written", told)
     return [(code(written), code(message)) for heading, (written, message) in rows if heading == kind]
+
+
+def with_change(written: str) -> str:
+    """A configuration of both kinds of targets in which one key is as written."""
+    path, value = written.split(": ", maxsplit=1)
+    changed: dict[str, Any] = {"targets": [_raw(CHAT), _raw(WORKSTATION)]}
+    target = re.match(r"targets\[(\d)\]\.", path)
+    place = changed["targets"][int(target[1])] if target else changed
+    place[path[target.end() if target else 0 :]] = yaml.safe_load(value)
+    return json.dumps(changed)
 
 
 @pytest.mark.parametrize(("written", "message"), mistakes("Mistakes"))
 def test_a_mistake_is_told_as_documented(written: str, message: str) -> None:
-    path, value = written.split(": ", maxsplit=1)
-    wrong: dict[str, Any] = {"targets": [{"name": CHAT.name, "backend": CHAT.backend, "url": CHAT.url}]}
-    place = wrong["targets"][0] if path.startswith("targets[0].") else wrong
-    place[path.removeprefix("targets[0].")] = yaml.safe_load(value)
     with pytest.raises(ConfigError) as raised:
-        parse(json.dumps(wrong))
+        parse(with_change(written))
     assert [str(problem) for problem in raised.value.problems] == [message]
+
+
+@pytest.mark.parametrize(("written", "note"), mistakes("Notes", "note"))
+def test_a_note_is_told_as_documented(written: str, note: str) -> None:
+    assert [str(problem) for problem in parse(with_change(written)).notes] == [note]
 
 
 @pytest.mark.parametrize(("written", "message"), mistakes("Web configuration file"))
@@ -380,7 +545,8 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_port_is_the_same_on_every_page(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert {int(port) for port in re.findall(r":(1\d{4})\b", text)} <= {DEFAULT_PORT}
+    servers = {target.url.rpartition(":")[2] for target in DEFAULT_CONFIG.targets}
+    assert set(re.findall(r":(1\d{4})\b", text)) <= {str(DEFAULT_PORT), *servers}
     assert set(re.findall(rf"([\w.-]+):{DEFAULT_PORT}", text)) <= {DEFAULT_HOST, "gpu-1.example.org"}
 
 
@@ -393,6 +559,191 @@ def test_the_recording_in_the_documentation_is_one(tmp_path: Path) -> None:
     assert second.error.reason is Reason.TIMEOUT
     written = {name for line in text.splitlines() for name in json.loads(line)}
     assert written == {code(cells[0]) for _, cells in tables(page("docs/recordings.md"), "key", "of", "meaning")}
+
+
+# Ollama
+
+
+OLLAMA = page("docs/ollama.md")
+OLLAMA_WORDS = words("docs/ollama.md")
+
+
+def test_the_request_in_the_documentation_is_the_one_that_is_sent() -> None:
+    (text,) = fences(OLLAMA, "json")
+    told = json.loads(text)
+    model = Loaded(told["model"], "a" * 64, None, None, told["options"]["num_ctx"], None, Details())
+    words = prompt.prompt_words(prompt.Kind.SHORT, told["options"]["num_ctx"], None)
+    assert words
+    sent = prompt.probe_request(prompt.Kind.SHORT, model, words, {}, Random(7)).body  # noqa: S311  # the prompt on the page
+    assert sent == {**told, "prompt": sent["prompt"]}
+    assert str(sent["prompt"]).startswith(told["prompt"].removesuffix("..."))
+
+
+def test_every_field_of_the_request_is_explained_and_nothing_else_is() -> None:
+    (text,) = fences(OLLAMA, "json")
+    told = [code(cells[0]) for _, cells in tables(OLLAMA, "field", "why it is there")]
+    assert told == [path for path in paths_in(json.loads(text)) if path != "options"]
+
+
+def test_what_is_never_sent_is_in_no_request() -> None:
+    never = {name for _, cells in tables(OLLAMA, "field", "what it would do") for name in every_code(cells[0])}
+    model = Loaded("a:latest", "a" * 64, None, None, 8192, None, Details())
+    for kind in (prompt.Kind.SHORT, prompt.Kind.LONG):
+        body = prompt.probe_request(kind, model, 10, {}, RANDOM).body
+        assert not never & {path.removeprefix("options.") for path in paths_in(body)}
+        assert f"num_predict: {prompt.OUTPUT_TOKENS}" not in never
+    assert not never & {*prompt.load_request("a:latest", "a" * 64, {}).body}
+
+
+def test_the_figures_of_probes_are_those_of_the_program() -> None:
+    told = {cells[0]: " ".join(cells[1:]) for _, cells in tables(OLLAMA, "what", "how much", "why")}
+    settings = ProbeSettings()
+    firsts = [policy.pace(settings, RANDOM).first for _ in range(2000)]
+    bounds = rf"{min(firsts):.0f} to {max(firsts):.0f} s after it was first seen"
+    known = {
+        "first probe of a model": bounds,
+        "short probe": rf"every `interval`, {settings.interval / 60:g} minutes, .*; {prompt.SHORT_TOKENS} tokens",
+        "long probe": rf"every `long_interval`, {settings.long_interval / 3600:g} hour,.*; {prompt.LONG_TOKENS} tokens",
+        "longest long probe": rf"{policy.LONGEST_LONG_PROBE:g} s,",
+        "after a user's request": rf"{policy.pace(settings, RANDOM).quiet:g} s of quiet, .* half an interval",
+        "again, after an answer that says nothing": rf"{outcome.SOON_SECONDS:g} s",
+        "time left to the model": rf"{policy.EXPIRY_MARGIN:g} s and twice its longest probe",
+        "share of the time": rf"`budget`, {settings.budget * 100:g} %: .* {1 / settings.budget - 1:g} s",
+        "at once": "1,",
+        "patience": rf"`timeout`, {settings.timeout:g} s;",
+    }
+    assert told.keys() == known.keys()
+    for what, pattern in known.items():
+        assert re.match(pattern, told[what]), what
+    assert policy.pace(settings, RANDOM).least == settings.interval / 2
+    assert PROBE_TICK == 0.25
+    assert "Four times a second PhaseWatch looks" in OLLAMA
+    assert f"that had to queue (more than {outcome.QUEUED_SECONDS * 1000:g} ms)" in OLLAMA_WORDS
+    assert f"more than {outcome.LOAD_SECONDS * 1000:g} ms and ten times the usual" in OLLAMA_WORDS
+    assert outcome.LOAD_FACTOR == 10
+    assert f"before {answer.FEWEST_TOKENS} tokens" in OLLAMA_WORDS
+    assert f"and {prompt.OUTPUT_TOKENS} tokens; below 144 tokens" in OLLAMA_WORDS
+    assert [prompt.prompt_words(prompt.Kind.SHORT, length, None) for length in (143, 144)] == [None, 1]
+
+
+def final(**changes: int) -> dict[str, Any]:
+    """An answer of 200 prompt tokens in 100 ms and 48 tokens in 470 ms, with some changes."""
+    whole = {
+        "done": True,
+        "total_duration": 600_000_000,
+        "load_duration": 1_000_000,
+        "prompt_eval_count": 200,
+        "prompt_eval_duration": 100_000_000,
+        "eval_count": 48,
+        "eval_duration": 470_000_000,
+    }
+    return {**whole, **changes}
+
+
+def test_the_worked_example_is_the_recorded_answer() -> None:
+    recorded = json.loads((RECORDINGS / "ollama-0.33" / "unique_prefix.json").read_text(encoding="utf-8"))["body"]
+    for key in (
+        "total_duration",
+        "load_duration",
+        "prompt_eval_count",
+        "prompt_eval_duration",
+        "eval_count",
+        "eval_duration",
+    ):
+        assert f"`{key}` {recorded[key]:,}" in OLLAMA_WORDS
+    found = answer.sample(recorded, version=None, model_format="gguf")
+    assert found
+    assert found.prefill_tokens_per_second
+    naive = recorded["eval_count"] / found.decode_seconds
+    assert f"That is {found.decode_tokens_per_second:.1f} tokens per second of decode (not {naive:.1f})" in OLLAMA_WORDS
+    assert f"{found.prefill_tokens_per_second:.0f} of prefill" in OLLAMA_WORDS
+    assert f"first token after {found.first_token_seconds * 1000:.1f} ms" in OLLAMA_WORDS
+
+
+def releases(told: str) -> tuple[Version, Version]:
+    """First and last release of a cell such as `0.12.5 to 0.12.6` or `before 0.10.0`."""
+    found = [version for text in re.findall(r"\d+\.\d+\.\d+", told) if (version := parse_version(text))]
+    if len(found) == 1:
+        major, minor, patch = found[0]
+        return (0, 0, 1), (major, minor, patch - 1) if patch else (major, minor - 1, 99)
+    first, last = found
+    return first, last
+
+
+TRAPS = [(told, *releases(told)) for told, *_ in (cells for _, cells in tables(OLLAMA, "releases", "absent", "why"))]
+
+
+def after(version: Version) -> Version:
+    major, minor, patch = version
+    return (major, minor + 1, 0) if patch == 99 else (major, minor, patch + 1)
+
+
+def tells(told: str, version: Version) -> bool:
+    """Whether a release tells what the page says to be absent on those of one row."""
+    if "partly on the device" in told:
+        loaded = Loaded("a:latest", "a" * 64, 2e9, 1e9, 4096, None, Details())
+        return reading.gpu_ratio(loaded, version) is not None
+    if "MLX" in told:
+        found = answer.sample(final(), version=version, model_format="safetensors")
+    elif told.startswith("0.12.5"):
+        found = answer.sample(final(prompt_eval_count=513), version=version, model_format="gguf")
+    else:
+        try:
+            found = answer.sample(final(eval_duration=49_000_000), version=version, model_format="gguf")
+        except ProbeError:
+            return False
+    assert found
+    return found.prefill_tokens_per_second is not None
+
+
+@pytest.mark.parametrize(
+    ("told", "first", "last"), [trap for trap in TRAPS if "MLX" in trap[0] or not trap[0].startswith("before")]
+)
+def test_a_release_does_not_tell_what_the_page_says(told: str, first: Version, last: Version) -> None:
+    assert not tells(told, first)
+    assert not tells(told, last)
+    assert tells(told, after(last))
+    major, minor, patch = first
+    assert told.startswith("before") or tells(told, (major, minor, patch - 1) if patch else (major, minor - 1, 99))
+
+
+def test_every_trap_of_the_program_is_on_the_page() -> None:
+    bounds = [(first, last) for _, first, last in TRAPS]
+    traps = (answer._MILLISECONDS_ONLY, answer._LAST_BATCH_ONLY, reading._COUNTED_TWICE)  # noqa: SLF001  # no one else needs them
+    assert [trap in bounds for trap in traps] == [True, True, True]
+    assert answer._MLX_PREFILL_SINCE in [after(last) for _, last in bounds]  # noqa: SLF001  # same
+    decode, prefill = answer._DECODE_BAND, answer._PREFILL_BAND  # noqa: SLF001  # same
+    assert f"decode outside of {decode[0]:g} to {decode[1]:,.0f} tokens per second" in OLLAMA_WORDS
+    assert f"prefill outside of {prefill[0]:g} to {prefill[1]:,.0f}" in OLLAMA_WORDS
+
+
+def test_the_estimates_of_what_probes_cost_follow_from_their_figures() -> None:
+    lengths = (prompt.SHORT_TOKENS, prompt.LONG_TOKENS)
+    short, long = (131_072 * (length + prompt.OUTPUT_TOKENS) / 1e6 for length in lengths)
+    assert f"{short:.0f} MB of a short probe and {long:.0f} MB of a long one" in OLLAMA_WORDS
+    settings, steps = ProbeSettings(), prompt.OUTPUT_TOKENS - 1
+    prefill, decode = 60 * prompt.SHORT_TOKENS / prompt.LONG_TOKENS, steps * 4.6 / 90
+    assert f"so {prompt.SHORT_TOKENS} take {prefill:g} s" in OLLAMA_WORDS
+    assert f"{steps} steps that each read 4.6 GB take {decode:.1f} s" in OLLAMA_WORDS
+    pause = (prefill + decode) / settings.budget / 60
+    assert f"about {prefill + decode:.1f} s | {settings.budget:.0%}, the budget".replace("%", " %") in OLLAMA_WORDS
+    assert f"{prefill + decode:.1f} s at a budget of 1 % is one probe in {pause:.0f} minutes" in OLLAMA_WORDS
+    rest = settings.timeout * (1 / settings.budget - 1) / 60
+    assert f"after {settings.timeout:g} s is followed by {rest:.0f} minutes without one" in OLLAMA_WORDS
+
+
+@needs("promtool")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_query_is_valid(path: Path, tmp_path: Path) -> None:
+    texts = fences(path.read_text(encoding="utf-8"), "promql")
+    queries = [line for text in texts for line in text.splitlines()]
+    names = itertools.count()
+    rules = [{"record": f"query:{next(names)}", "expr": query} for query in queries]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": path.stem, "rules": rules}]}), encoding="utf-8")
+    checked = subprocess.run(
+        ["promtool", "check", "rules", "rules.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
 
 
 # Links

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasewatch.hardware.detect import (
-    MOST_DEVICES,
     Detected,
     Reported,
     amd_devices,
@@ -16,6 +15,7 @@ from phasewatch.hardware.detect import (
     nvidia_devices,
     plausible_bandwidth,
 )
+from phasewatch.hardware.facts import MOST_DEVICES
 
 MIB = 2**20
 
@@ -335,9 +335,9 @@ def test_a_blank_value_of_dcgm_is_no_memory(value: str) -> None:
         ("vllm:num_requests_running 1\n", "the page has no DCGM_FI_ metrics with a modelName"),
         ('DCGM_FI_DEV_SM_CLOCK{gpu="0"} 210\n', "the page has no DCGM_FI_ metrics with a modelName"),
         ('DCGM_FI_DEV_SM_CLOCK{gpu="0",modelName=""} 210\n', "the page has no DCGM_FI_ metrics with a modelName"),
-        ("<html>no metrics</html>", "the page is not in the text format of Prometheus: "),
+        ("<html>no metrics</html>", "the page has no DCGM_FI_ metrics with a modelName"),
         ('DCGM_FI_DEV_FB_TOTAL{modelName="NVIDIA L4"', "the page is not in the text format of Prometheus: "),
-        ("\0" * 1000, "the page is not in the text format of Prometheus: "),
+        ("DCGM_FI_\0" * 1000, "the page is not in the text format of Prometheus: "),
     ],
 )
 def test_a_foreign_page_gives_a_reason_of_one_line(page: str, reason: str) -> None:
@@ -347,6 +347,12 @@ def test_a_foreign_page_gives_a_reason_of_one_line(page: str, reason: str) -> No
     assert found.reason.startswith(reason)
     assert "\n" not in found.reason
     assert len(found.reason) < 300
+
+
+def test_lines_of_others_on_the_page_are_not_even_read() -> None:
+    own = series("DCGM_FI_DEV_FB_TOTAL", "23034", gpu="0", modelName="NVIDIA L4")
+    others = 'kube_pod_labels{pod="a" 1\n<html>\nx{DCGM_FI_="DCGM_FI_DEV_FB_TOTAL{"} nonsense\n'
+    assert dcgm_devices(others + own + others) == Detected((Reported("NVIDIA L4", 23034 * MIB),))
 
 
 def test_a_page_of_a_whole_cluster_is_refused() -> None:

@@ -229,6 +229,12 @@ def test_a_file_that_cannot_be_read_gives_a_reason(state: Path) -> None:
     assert "cannot be read" in (found.reason or "")
 
 
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(state: Path) -> None:
+    state.parent.mkdir(parents=True)
+    os.mkfifo(state)
+    assert stored() == Stored(None, f"the measurement cannot be read: {state} is no regular file")
+
+
 def test_a_place_that_cannot_be_written_is_told_and_leaves_nothing_behind(state: Path) -> None:
     state.parent.parent.mkdir()
     state.parent.write_text("a file in the way")

@@ -27,7 +27,7 @@ def bandwidth(name: str) -> float:
 @pytest.mark.parametrize(
     ("name", "ceiling"),
     [
-        ("CPU DDR5-5600 dual channel", 6),
+        ("CPU, dual channel DDR5-5600", 6),
         ("NVIDIA A10G", 38),
         ("NVIDIA L40S", 54),
         ("NVIDIA RTX 4090", 63),

@@ -4,6 +4,7 @@ import pytest
 
 from modelfolders import model
 from phasewatch.models.arithmetic import weights_by_shape
+from phasewatch.models.fields import ModelError
 
 AWQ: dict[str, Any] = {"quant_method": "awq", "bits": 4, "group_size": 128}
 FP8: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
@@ -70,3 +71,26 @@ def test_the_parameters_do_not_depend_on_the_format() -> None:
     _, narrow = weights_by_shape(model("llama-3.1-8b", quantization_config=AWQ))
     assert wide.active_parameters() == narrow.active_parameters() == 7_504_924_672
     assert wide.head_parameters == narrow.head_parameters == 128_256 * 4096
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"dynamic": {"-:.*down.*": {}}}, "dynamic: modules of different widths are not counted"),
+        (
+            {"sparsity_config": {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}},
+            "sparsity_config: weights without their zeros are not counted",
+        ),
+        ({"sparsity_config": {"sparsity_structure": "2:4"}}, "sparsity_config: weights without their zeros are not"),
+    ],
+)
+def test_weights_that_take_other_room_than_their_width_says_are_not_counted(told: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        weights_by_shape(model("llama-3.1-8b", quantization_config={**AWQ, **told}))
+    assert str(refused.value).startswith(f"config.json: quantization_config.{reason}")
+
+
+@pytest.mark.parametrize("told", [{"dynamic": {}}, {"sparsity_config": {}}, {"sparsity_config": {"format": "dense"}}])
+def test_a_key_that_leaves_every_weight_as_it_is_changes_nothing(told: dict[str, Any]) -> None:
+    plain = weights_by_shape(model("llama-3.1-8b", quantization_config=AWQ))
+    assert weights_by_shape(model("llama-3.1-8b", quantization_config={**AWQ, **told})) == plain

@@ -8,6 +8,7 @@ from modelfolders import config, llama_shapes, write_header, write_json, write_t
 from phasewatch.hardware.facts import Precision
 from phasewatch.models.costs import ModelCosts, Source
 from phasewatch.models.folder import costs_of_folder
+from phasewatch.models.kv import with_cache_dtype
 
 INDEX = "model.safetensors.index.json"
 
@@ -35,7 +36,7 @@ def test_the_headers_of_a_folder_and_its_config_json_agree_byte_for_byte(tmp_pat
     assert exact.reads.active_parameters() == 110_922_048
     assert exact.kv_cache is not None
     assert exact.kv_cache.bytes_per_token() == 23_040
-    assert exact.attention_operations == 4 * 30 * 9 * 64
+    assert exact.attention_operations(1) == 4 * 30 * 9 * 64
     assert exact.precision is Precision.BITS16
 
 
@@ -84,7 +85,7 @@ def test_an_index_without_its_files_gives_the_total_and_the_shapes_what_is_read(
     assert costs.reads.bytes_per_step() == 15_009_849_344
 
 
-@pytest.mark.parametrize("total", [15.7e9, 16.4e9, 5.7e9])
+@pytest.mark.parametrize("total", [15.7e9, 16.4e9, 8.1e9, 32.1e9])
 def test_an_index_that_disagrees_with_the_shapes_leaves_what_is_read_unknown(tmp_path: Path, total: float) -> None:
     write_index(folder(tmp_path, config("llama-3.1-8b")), total)
     costs, reasons = costs_of_folder(tmp_path)
@@ -93,6 +94,80 @@ def test_an_index_that_disagrees_with_the_shapes_leaves_what_is_read_unknown(tmp
     assert reasons == (
         f"the index tells of {total / 1e9:.2f} GB of weights, config.json of 16.06 GB, so what a step reads is unknown",
     )
+
+
+@pytest.mark.parametrize("total", [1.0, 5.7e9, 32.2e9, 9e18])
+def test_an_index_that_the_shapes_contradict_by_more_than_a_factor_of_two_is_not_believed(
+    tmp_path: Path, total: float
+) -> None:
+    write_index(folder(tmp_path, config("llama-3.1-8b")), total)
+    costs, (reason,) = costs_of_folder(tmp_path)
+    assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, Source.CONFIG_JSON)
+    assert costs.reads is not None
+    assert reason == (
+        f"the index tells of {total / 1e9:.2f} GB of weights, config.json of 16.06 GB, so the index is not believed"
+    )
+
+
+def test_the_parts_for_pictures_may_be_the_larger_ones_of_an_index(tmp_path: Path) -> None:
+    write_index(folder(tmp_path, config("gemma-3-27b")), 200e9)
+    assert costs_of_folder(tmp_path)[0].weight_bytes == 200e9
+
+
+def test_an_index_without_end_is_no_number_of_bytes(tmp_path: Path) -> None:
+    write_index(folder(tmp_path, config("llama-3.1-8b")), 10**400)
+    costs, (reason,) = costs_of_folder(tmp_path)
+    assert costs.weight_source is Source.CONFIG_JSON
+    assert reason.startswith(f"{tmp_path / INDEX}: metadata.total_size: expected a number of bytes, found 1000")
+
+
+def test_of_a_mixture_that_is_not_understood_the_whole_is_no_limit_of_a_stream(tmp_path: Path) -> None:
+    write_index(folder(tmp_path, config("qwen3-30b-a3b")), 50e9)
+    costs, _ = costs_of_folder(tmp_path)
+    assert (costs.weight_bytes, costs.reads, costs.stream_bytes()) == (50e9, None, None)
+    folder(tmp_path, config("qwen3-30b-a3b", num_experts_per_tok=None))
+    assert costs_of_folder(tmp_path)[0].stream_bytes() is None
+
+
+def test_tensors_of_experts_make_a_mixture_whatever_config_json_says(tmp_path: Path) -> None:
+    shapes = llama_shapes(config("llama-recordings")) | {"model.layers.0.mlp.experts.w": ("BF16", (4, 100, 576))}
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    for document in (None, config("llama-recordings")):
+        if document is not None:
+            folder(tmp_path, document)
+        costs, _ = costs_of_folder(tmp_path)
+        assert costs.weight_bytes is not None
+        assert (costs.reads, costs.stream_bytes()) == (None, None)
+
+
+def test_what_a_model_with_an_encoder_reads_is_not_known(tmp_path: Path) -> None:
+    document = config("llama-recordings", is_encoder_decoder=True)
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(document))
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert (costs.weight_bytes, costs.reads, costs.kv_cache) == (221_844_096, None, None)
+    assert costs.stream_bytes() is None
+    assert reasons == ("config.json: is_encoder_decoder: models with an encoder are not counted",)
+
+
+def test_weight_files_that_hold_nothing_are_told_and_the_shapes_stand_in(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "model.safetensors", {"model.embed_tokens.weight": ("BF16", (0, 576))})
+    costs, (reason,) = costs_of_folder(folder(tmp_path, config("llama-recordings")))
+    assert costs.weight_source is Source.CONFIG_JSON
+    assert reason == f"{tmp_path}: the weight files hold nothing: are they complete?"
+
+
+@pytest.mark.parametrize("name", ["lora_A.speech", "lora_B.speech", "lora_A.vision", "lora_B.vision"])
+def test_parts_for_pictures_and_sound_of_phi_4_are_not_read(tmp_path: Path, name: str) -> None:
+    document = config("llama-recordings")
+    shapes = llama_shapes(document)
+    shapes["model.embed_tokens_extend.image_embed.img_processor.encoder.layers.0.fc.weight"] = ("BF16", (100, 100))
+    shapes[f"model.layers.0.mlp.down_proj.{name}.weight"] = ("BF16", (100, 100))
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert reasons == ()
+    assert costs.weight_bytes == 221_844_096 + 40_000
+    assert costs.reads is not None
+    assert costs.reads.bytes_per_step() == 221_844_096
 
 
 def test_a_multimodal_config_json_alone_tells_what_is_read_but_not_the_total(tmp_path: Path) -> None:
@@ -172,9 +247,10 @@ def test_weights_in_32_bits_are_not_what_a_server_reads(tmp_path: Path) -> None:
     document = config("llama-recordings", dtype="float32")
     write_tensors(tmp_path / "model.safetensors", llama_shapes(document, "F32"))
     costs, reasons = costs_of_folder(folder(tmp_path, document))
-    assert costs == ModelCosts(
-        weight_bytes=443_688_192, weight_source=Source.SAFETENSORS, attention_operations=4 * 30 * 9 * 64
-    )
+    known = (costs.weight_bytes, costs.weight_source, costs.reads, costs.precision, costs.attention_operations(1))
+    assert known == (443_688_192, Source.SAFETENSORS, None, None, 4 * 30 * 9 * 64)
+    assert costs.kv_cache is not None
+    assert costs.kv_cache.bytes_per_element is None
     assert reasons == (
         f"{tmp_path}: weights in 32 bits, which most servers turn into 16, so what a step reads is not known",
         "config.json: dtype: expected bfloat16 or float16, found 'float32'",
@@ -191,14 +267,16 @@ def test_a_format_told_in_another_file_is_not_taken_for_16_bits(tmp_path: Path, 
     assert reasons == (f"{tmp_path / name}: the format of the weights is told there and not in config.json",)
 
 
-def test_the_cache_is_as_wide_as_the_server_says(tmp_path: Path) -> None:
-    folder(tmp_path, config("llama-3.1-8b"))
-    costs, _ = costs_of_folder(tmp_path, "fp8_e5m2")
-    assert costs.kv_cache is not None
-    assert costs.kv_cache.bytes_per_token() == 65_536
-    costs, reasons = costs_of_folder(tmp_path, "turboquant_k8v4")
-    assert costs.kv_cache is None
-    assert reasons == ("KV cache data type 'turboquant_k8v4' is not known",)
+def test_a_width_that_the_server_tells_needs_no_word_of_the_folder(tmp_path: Path) -> None:
+    asked = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    folder(tmp_path, config("llama-3.1-8b", quantization_config=asked))
+    shape, (reason,) = costs_of_folder(tmp_path)
+    assert reason.endswith("kv_cache_scheme: whether the server follows it is not known; set model.kv_cache_dtype")
+    for told in ("fp8_e5m2", "turboquant_k8v4"):
+        assert costs_of_folder(tmp_path, told) == (shape, ())
+    assert shape.kv_cache is not None
+    assert shape.kv_cache.bytes_per_token() is None
+    assert with_cache_dtype(shape.kv_cache, "fp8").bytes_per_token() == 65_536
 
 
 def test_an_architecture_that_is_not_counted_may_still_tell_what_it_keeps(tmp_path: Path) -> None:
@@ -301,6 +379,6 @@ def test_a_folder_without_config_json_has_the_total_of_its_weights_alone(tmp_pat
 def test_whatever_a_key_holds_there_is_a_figure_or_a_reason(tmp_path: Path, key: str, value: object) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config("deepseek-v3", **{key: value})))
     costs, reasons = costs_of_folder(tmp_path)
-    known = (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention_operations, costs.precision)
+    known = (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention, costs.precision)
     assert reasons or None not in known
     assert all(len(reason) < 300 for reason in reasons)

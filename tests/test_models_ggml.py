@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from phasewatch.models.costs import KvLayers
+from phasewatch.models.costs import AttentionCosts, KvLayers
 from phasewatch.models.fields import Fields, ModelError
-from phasewatch.models.ggml import TYPE_SIZES, cache_and_operations, layer_count
+from phasewatch.models.ggml import TYPE_SIZES, cache_and_attention, layer_count
 
 PLAIN: dict[str, Any] = {
     "block_count": 4,
@@ -21,7 +21,7 @@ def info(**changes: Any) -> Fields:
 
 
 def kept(architecture: str = "llama", **changes: Any) -> tuple[KvLayers, ...]:
-    return cache_and_operations(architecture, info(**changes))[0].layers
+    return cache_and_attention(architecture, info(**changes))[0].layers
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_a_type_has_the_width_that_its_format_gives_it(name: str, bits: float) -
 
 
 def test_keys_and_values_are_kept_for_each_head_of_keys() -> None:
-    cache, operations = cache_and_operations("llama", info())
+    cache, attention = cache_and_attention("llama", info())
     assert cache.layers == (KvLayers(4.0 * 2 * 2 * 64),)
     assert cache.bytes_per_token() == 2 * 4 * 2 * 2 * 64
-    assert operations == 4 * 4 * 8 * 64
+    assert attention == (AttentionCosts(4.0 * 4 * 8 * 64),)
 
 
 def test_keys_and_values_may_have_sizes_of_their_own() -> None:
@@ -101,12 +101,18 @@ def test_sliding_layers_may_have_heads_of_another_size() -> None:
     assert set(layers) == {KvLayers(3.0 * 2 * 512, 8), KvLayers(1.0 * 2 * 1024)}
 
 
+def test_layers_that_slide_attend_to_their_window() -> None:
+    told = info(attention__sliding_window=8, attention__sliding_window_pattern=[True, True, True, False])
+    _, attention = cache_and_attention("gemma4", told)
+    assert set(attention) == {AttentionCosts(3.0 * 4 * 8 * 64, 8), AttentionCosts(1.0 * 4 * 8 * 64)}
+
+
 def test_latent_attention_keeps_one_vector() -> None:
     latent = {"attention__kv_lora_rank": 512, "rope__dimension_count": 64, "attention__head_count_kv": 1}
     sizes = {"attention__key_length_mla": 192, "attention__value_length_mla": 128}
-    cache, operations = cache_and_operations("deepseek2", info(**latent, **sizes))
+    cache, attention = cache_and_attention("deepseek2", info(**latent, **sizes))
     assert cache.layers == (KvLayers(4.0 * 576),)
-    assert operations == 2 * 4 * 8 * 320
+    assert attention == (AttentionCosts(2.0 * 4 * 8 * 320),)
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def test_the_cache_of_a_recorded_model_is_as_large_as_its_log_says() -> None:
     costs, _ = costs_of_show(recorded())
     assert costs.kv_cache is not None
     assert costs.kv_cache.bytes_per_token() == 6144
-    assert costs.kv_cache.bytes_per_token() * 4096 == 24 * 2**20
-    assert costs.attention_operations == 4 * 12 * 8 * 64
+    assert costs.kv_cache.read_bytes(4096) == 24 * 2**20
+    assert costs.attention_operations(1) == 4 * 12 * 8 * 64
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,16 @@ def test_a_mixture_that_does_not_say_how_many_experts_it_uses_is_not_guessed_at(
     answer["model_info"] |= {f"llama.{key}": value for key, value in keys.items()}
     costs, reasons = costs_of_show(answer)
     assert costs.weight_bytes is not None
-    assert costs.reads is None
+    assert (costs.reads, costs.stream_bytes()) == (None, None)
     assert reasons == (f"/api/show: model_info.llama.{told}",)
+
+
+def test_tensors_of_experts_make_a_mixture_whatever_the_keys_say() -> None:
+    answer = gpt_oss(2, 32)
+    del answer["model_info"]["gpt-oss.expert_count"]
+    costs, _ = costs_of_show(answer)
+    assert costs.weight_bytes is not None
+    assert (costs.reads, costs.stream_bytes()) == (None, None)
 
 
 @pytest.mark.parametrize("answer", [None, [], "x", 5, True])
@@ -223,7 +231,7 @@ def test_an_answer_that_is_no_object_tells_nothing(answer: object) -> None:
 def test_without_an_architecture_only_the_total_is_known(info: object) -> None:
     costs, reasons = costs_of_show(recorded() | {"model_info": info})
     assert costs.weight_bytes is not None
-    assert (costs.reads, costs.kv_cache, costs.attention_operations) == (None, None, None)
+    assert (costs.reads, costs.kv_cache, costs.attention) == (None, None, None)
     assert reasons == ("/api/show: model_info.general.architecture: missing; does this server tell of its models?",)
 
 
@@ -233,4 +241,4 @@ def test_whatever_a_key_holds_there_is_a_figure_or_a_reason(key: str, value: obj
     answer = recorded()
     answer["model_info"][key] = value
     costs, reasons = costs_of_show(answer)
-    assert reasons or None not in (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention_operations)
+    assert reasons or None not in (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention)

@@ -145,3 +145,13 @@ def test_a_format_that_is_not_understood_is_told_by_key(told: dict[str, Any], me
     with pytest.raises(ModelError) as refused:
         of(**told)
     assert str(refused.value) == f"config.json: quantization_config.{message}"
+
+
+def test_older_files_of_compressed_tensors_have_a_key_of_their_own() -> None:
+    told = {"quant_method": "compressed-tensors", "config_groups": {"g": group(8)}}
+    assert quantisation(model("llama-3.1-8b", compression_config=told)) == of(**told) != Quantisation()
+
+
+def test_a_format_of_mlx_is_not_taken_for_16_bits() -> None:
+    with pytest.raises(ModelError, match=r"^config\.json: quantization\.quant_method: the format None is not known$"):
+        quantisation(model("llama-3.1-8b", quantization={"group_size": 64, "bits": 4}))

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modelfolders import write_header, write_json, write_tensors
+from phasewatch.models import safetensors
 from phasewatch.models.fields import ModelError
 from phasewatch.models.safetensors import Index, header, index_of, tensors_of
 from phasewatch.models.tensors import Tensor
@@ -96,7 +97,7 @@ def test_a_header_that_contradicts_itself_or_its_file_is_refused(tmp_path: Path,
     assert str(refused.value).startswith(f"{path}{told}")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(content=st.binary(max_size=60))
 def test_whatever_a_file_holds_it_is_read_or_told(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.safetensors"
@@ -136,6 +137,9 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, name: object)
         (["a.safetensors"], -5, "metadata.total_size: expected a number of bytes, found -5"),
         (["a.safetensors"], True, "metadata.total_size: expected a number of bytes, found True"),
         (["a.safetensors"], float("nan"), "metadata.total_size: expected a number of bytes, found nan"),
+        (["a.safetensors"], 0, "metadata.total_size: expected a number of bytes, found 0"),
+        (["a.safetensors"], 10**400, "metadata.total_size: expected a number of bytes, found 1000"),
+        (["a.safetensors"], 1e308, "metadata.total_size: expected a number of bytes, found 1e+308"),
         (["a.safetensors"], float("inf"), "metadata.total_size: expected a number of bytes, found inf"),
     ],
 )
@@ -155,6 +159,25 @@ def test_the_tensors_of_all_files_of_the_index_are_those_of_the_model(tmp_path: 
     tensors = tensors_of(tmp_path, index)
     assert tensors is not None
     assert [tensor.name for tensor in tensors] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("LONGEST_HEADER", "headers of more than 0 MB in all are not read"),
+        ("MOST_TENSORS", "more than 5 tensors are not"),
+    ],
+)
+def test_headers_are_bounded_all_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, told: str
+) -> None:
+    for file in range(3):
+        write_tensors(tmp_path / f"{file}.safetensors", {f"t{file}{part}": ("BF16", (1,)) for part in range(2)})
+    assert tensors_of(tmp_path, None) is not None
+    monkeypatch.setattr(safetensors, limit, {"LONGEST_HEADER": 400, "MOST_TENSORS": 5}[limit])
+    with pytest.raises(ModelError) as refused:
+        tensors_of(tmp_path, None)
+    assert str(refused.value).startswith(f"{tmp_path}: {told}")
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def test_parameters_of_packed_tensors_are_unknown_but_their_bytes_are_not() -> N
     ("tensors", "layout", "told"),
     [
         ([LAYER], DENSE, "no tensor is named as an input table or an output head"),
+        ([named("lm_head.weight", 0.0), LAYER], DENSE, "no tensor is named as an input table or an output head"),
         ([TABLE, LAYER], Layout(2, tied=False), "the tensors have no output head"),
         ([TABLE, LAYER], MIXTURE, "the shapes tell of experts, the tensors do not"),
         ([TABLE, named("blk.0.ffn_up_exps.weight", 4.0, 4)], DENSE, "the tensors tell of experts, the shapes do not"),

@@ -265,7 +265,7 @@ def test_the_sum_of_a_histogram_may_be_negative() -> None:
 @pytest.mark.parametrize("recording", ["batch-ramp", "data-parallel", "speculative"])
 def test_every_sample_agrees_with_the_parser_of_prometheus_client(recording: str) -> None:
     text = body_at(recording, 40)
-    expected = {
+    expected: dict[tuple[str, str | None], float] = {
         (sample.name, sample.labels["engine"]): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples

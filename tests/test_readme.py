@@ -12,10 +12,11 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from phasewatch.cli import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.engines.names import UPSTREAM
 from phasewatch.errors import Reason
 from phasewatch.exposition import target_families
+from phasewatch.hardware.table import devices
+from phasewatch.parsers import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.recording import Reader
 from phasewatch.replay import replay
 from phasewatch.snapshot import TargetSnapshot
@@ -58,6 +59,12 @@ def test_the_number_of_series_is_that_of_the_metrics_page() -> None:
     told = re.search(r"up to (\d+)\s+series", README)
     assert told
     assert f"up to {told[1]} series" in page("docs/metrics.md")
+
+
+def test_the_number_of_devices_is_that_of_the_table() -> None:
+    told = re.search(r"knows some (\d+)0 devices", README)
+    assert told
+    assert int(told[1]) == len(devices()) // 10
 
 
 def test_every_command_is_listed_and_nothing_else_is() -> None:

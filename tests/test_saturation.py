@@ -29,7 +29,7 @@ def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, Sta
     for time, shown in replay(Reader(RECORDINGS / f"{name}.jsonl.xz"), target):
         for engine in shown.engines:
             assert engine.state is not None
-            yield time, engine.key.engine, engine.state
+            yield time, engine.key.engine or "", engine.state
 
 
 @pytest.mark.parametrize("window", [15.0, 60.0])

@@ -6,23 +6,25 @@ from html.parser import HTMLParser
 import pytest
 
 from phasewatch.advice import ADVICE
+from phasewatch.ceiling import Ceiling
 from phasewatch.errors import Reason
 from phasewatch.health import Trouble
 from phasewatch.latency import Latencies, Latency
 from phasewatch.load import Load
 from phasewatch.metric import SelfStatus
+from phasewatch.ollama.record import ProbeRecord
 from phasewatch.phases import Phases
 from phasewatch.quantiles import Quantile
 from phasewatch.samples import EngineKey
 from phasewatch.saturation import State
-from phasewatch.snapshot import EngineReading, ServerFacts, TargetSnapshot
+from phasewatch.snapshot import EngineReading, ModelReading, ServerFacts, TargetSnapshot
 from phasewatch.web.landing import STYLE, page
 
 STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=0.0, scrapes_missed=0)
 DASH = "\N{EN DASH}"
 HOSTILE = """<script>alert('x')</script>"><img src=x onerror=alert(1)>&amp;"""
 
-UNKNOWN = EngineReading(EngineKey("tiny", "0"), Phases(), Latencies(), Load(), None, State.IDLE, asleep=False)
+UNKNOWN = EngineReading(EngineKey("tiny", "0"), state=State.IDLE)
 UP = TargetSnapshot(
     name="chat",
     backend="vllm",
@@ -136,6 +138,8 @@ def test_unknown_numbers_are_dashes() -> None:
         "prefill, server (tok/s)": DASH,
         "decode, one stream (tok/s)": DASH,
         "decode, server (tok/s)": DASH,
+        "decode of its ceiling (%)": DASH,
+        "memory bandwidth used (%)": DASH,
         "first token, p50 (s)": DASH,
         "inter-token, p99 (s)": DASH,
         "running": DASH,
@@ -159,13 +163,17 @@ def test_known_numbers_stand_in_their_columns() -> None:
             inter_token=Latency(0.1, ((0.5, Quantile(9.0, 8.0, 10.0)), (0.99, Quantile(0.0712, 0.05, 0.075)))),
         ),
         Load(requests_running=1234.0, requests_waiting=0.0, kv_cache_usage_ratio=0.256),
+        Ceiling(
+            decode_ceiling_ratio={"weights": 0.5, "read": 0.614},
+            memory_bandwidth_utilization_ratio={"engine": 0.9, "derived": 1.05},
+        ),
         1.25,
         State.KV_CACHE_FULL,
         asleep=False,
     )
     assert list(numbers(reading).values()) == [
         "chat", "tiny", "1", "KV cache full",
-        "12,345.7", "2.0", "3.0", "0.0", "0.025", "0.071", "1,234", "0", "26", "1.2",
+        "12,345.7", "2.0", "3.0", "0.0", "61", "105", "0.025", "0.071", "1,234", "0", "26", "1.2",
     ]  # fmt: skip
 
 
@@ -185,6 +193,19 @@ def test_a_quantile_in_an_outer_bucket_is_shown_as_the_bound_it_is(quantile: Qua
     assert (columns["first token, p50 (s)"], columns["inter-token, p99 (s)"]) == (shown, shown)
 
 
+def test_models_in_memory_are_shown_and_others_are_not() -> None:
+    forever = ModelReading(
+        "llama:8b", loaded=1.0, bytes=5.5e9, gpu_ratio=0.75, context_length_tokens=4096.0, expiry=11_018_500_000.0,
+        probe=ProbeRecord(probes=3, success=True),
+    )  # fmt: skip
+    soon = ModelReading("qwen", loaded=1.0, expiry=1_800_000_000.0, probe=ProbeRecord(probes=1, success=False))
+    rows = Cells(page(STATUS, [replace(UP, engines=(), models=(forever, soon, ModelReading("cold", loaded=0.0)))])).rows
+    assert rows[-2:] == [
+        ["chat", "llama:8b", "5.50", "75", "4,096", "never", "3", "answered"],
+        ["chat", "qwen", DASH, DASH, DASH, "2027-01-15 08:00:00 UTC", "1", "failed"],
+    ]
+
+
 def test_hostile_names_are_text_wherever_they_stand() -> None:
     hostile = replace(
         UP,
@@ -193,13 +214,14 @@ def test_hostile_names_are_text_wherever_they_stand() -> None:
         url=HOSTILE,
         facts=ServerFacts(HOSTILE),
         engines=(replace(UNKNOWN, key=EngineKey(HOSTILE, HOSTILE)),),
+        models=(ModelReading(HOSTILE, loaded=1.0),),
     )
-    failed = replace(hostile, up=False, trouble=Trouble(0.0, 1, Reason.PARSE, HOSTILE), engines=())
+    failed = replace(hostile, up=False, trouble=Trouble(0.0, 1, Reason.PARSE, HOSTILE), engines=(), models=())
     text = page(replace(STATUS, version=HOSTILE), [hostile, failed])
     cells = Cells(text)
     assert {tag for tag, _ in cells.tags}.isdisjoint({"script", "img"})
     shown = [cell for row in cells.rows for cell in row]
-    assert shown.count(HOSTILE) == 4 + 4 + 3
+    assert shown.count(HOSTILE) == 4 + 4 + 3 + 2
     assert f"parse: {HOSTILE}" in shown
 
 

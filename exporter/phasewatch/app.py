@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,10 +23,16 @@ from phasewatch.errors import BindError, ConfigError
 from phasewatch.log import logger
 from phasewatch.metric import SelfStatus
 from phasewatch.monitor import Monitor
+from phasewatch.ollamamonitor import OllamaMonitor
 from phasewatch.snapshot import TargetSnapshot
 from phasewatch.vllmmonitor import VllmMonitor
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import WebConfig, protect, server_tls
+
+_MONITORS: Final[Mapping[str, Callable[[Target, Callable[[], float], Callable[[], float]], Monitor]]] = {
+    "vllm": VllmMonitor,
+    "ollama": OllamaMonitor,
+}
 
 CLOCK_CHECK_SECONDS: Final = 1.0
 
@@ -127,7 +133,7 @@ class Exporter:
         self._monitors = {target.name: kept.get(target.name) or self._schedule(target) for target in config.targets}
 
     def _schedule(self, target: Target) -> Monitor:
-        monitor = VllmMonitor(target, time.monotonic, time.time)
+        monitor = _MONITORS[target.backend](target, time.monotonic, time.time)
         now = datetime.now(UTC)
         for job in monitor.jobs():
             every = IntervalTrigger(seconds=job.seconds, timezone=UTC)

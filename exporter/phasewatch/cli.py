@@ -1,41 +1,21 @@
-"""Commands and flags, nothing else."""
+"""What each command does with its flags."""
 
 import argparse
 import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from phasewatch import __version__
 from phasewatch.config import Config, Target, load, load_or_default, parse
 from phasewatch.errors import BindError, ConfigError, PhaseWatchError, Problem
-from phasewatch.flags import address, duration, flag, log_format, log_level, recording_path, replay_format, switch
-
-DEFAULT_HOST: Final = "127.0.0.1"
-DEFAULT_PORT: Final = 10061
+from phasewatch.parsers import new_parser
 
 OK: Final = 0
 INVALID: Final = 1
 CANNOT_BIND: Final = 3
 INTERRUPTED: Final = 130
-
-_DESCRIPTION: Final = """\
-Tells prefill from decode on self-hosted LLM servers: a Prometheus exporter for vLLM.
-
-Each command explains itself: phasewatch COMMAND --help"""
-
-_EPILOG: Final = """\
-exit codes:
-  0  success, or ended by SIGTERM
-  1  invalid configuration, or a failed check
-  2  wrong usage
-  3  the listen address cannot be taken
-
-Every flag can also be given in the environment, under the name that its help
-shows. A flag beats the environment, which beats the configuration file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,10 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    options = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], int] = options.run
+    options = new_parser().parse_args(arguments)
     try:
-        code = run(options)
+        code = _COMMANDS[options.command](options)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has left. Python would complain once more while it flushes at exit.
@@ -74,136 +53,6 @@ def _failed(error: PhaseWatchError | OSError) -> int:
     else:
         _complain(str(error))
     return CANNOT_BIND if isinstance(error, BindError) else INVALID
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="phasewatch",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"phasewatch {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _serve_parser(commands)
-    _check_parser(commands)
-    _record_parser(commands)
-    _replay_parser(commands)
-    return parser
-
-
-def _serve_parser(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "serve",
-        _serve,
-        "run the exporter",
-        "Watches the configured servers and serves their numbers at /metrics until SIGTERM or SIGINT.\n"
-        "SIGHUP reads the configuration again; an invalid one is refused and the one before stays.\n"
-        "Without a configuration file: one vLLM at http://127.0.0.1:8000, shown once it has answered.",
-        "examples:\n  phasewatch serve\n  phasewatch serve --config.file phasewatch.yml --web.listen-address :10061",
-    )
-    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
-    flag(
-        parser,
-        "--web.listen-address",
-        "address to listen on; [::1]:PORT for IPv6, :PORT for all addresses",
-        metavar="HOST:PORT",
-        type=address,
-        default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",
-    )
-    flag(
-        parser,
-        "--web.config.file",
-        "TLS and basic authentication, in the format of Prometheus' exporters",
-        metavar="FILE",
-        type=Path,
-    )
-    switch(parser, "--web.enable-lifecycle", "allow POST /-/reload")
-    flag(parser, "--log.level", "debug, info, warning or error", metavar="LEVEL", type=log_level, default="info")
-    flag(parser, "--log.format", "logfmt or json", metavar="FORMAT", type=log_format, default="logfmt")
-
-
-def _check_parser(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "check",
-        _check,
-        "validate a configuration file",
-        "Reads a configuration file and tells every mistake on a line of its own, as `path.to.key: message`.\n"
-        "No server is contacted. Exits with 1 if there is a mistake.",
-        "example:\n  phasewatch check --config.file phasewatch.yml",
-    )
-    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path, required=True)
-
-
-def _record_parser(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "record",
-        _record,
-        "keep a server's pages in a file",
-        "Reads a server's metrics at a fixed pace and keeps the pages, to study later or attach to a report.\n"
-        "A recording holds what the server shows at /metrics, /version and /v1/models, and no credentials.\n"
-        "Ctrl-C ends it early and keeps the file. Exits with 1 if not one page could be had, or used.",
-        "examples:\n"
-        "  phasewatch record --target http://127.0.0.1:8000 --duration 2m --output slow.jsonl.xz\n"
-        "  phasewatch record --config.file phasewatch.yml --target chat --output chat.jsonl.gz",
-    )
-    flag(parser, "--target", "address of a vLLM, or a target's name in the file", metavar="URL|NAME", required=True)
-    flag(parser, "--config.file", "configuration file that names the target", metavar="FILE", type=Path)
-    flag(parser, "--duration", "how long to record", metavar="DURATION", type=duration, default="5m")
-    flag(parser, "--interval", "time between two pages", metavar="DURATION", type=duration, default="1s")
-    flag(
-        parser,
-        "--output",
-        "file to write; ends in .jsonl, .jsonl.gz or .jsonl.xz",
-        metavar="FILE",
-        type=recording_path,
-        required=True,
-    )
-
-
-def _replay_parser(commands: Any) -> None:
-    parser = _command(
-        commands,
-        "replay",
-        _replay,
-        "run a recording through the exporter",
-        "Runs what `serve` does over a recording and prints what /metrics would have shown after each scrape.\n"
-        "The recording plays the configuration's only target, or the named one; without a file, a vLLM\n"
-        "named `recording`. No server is contacted.",
-        "examples:\n"
-        "  phasewatch replay slow.jsonl.xz --format json | jq -c '.t'\n"
-        "  phasewatch replay slow.jsonl.xz --format openmetrics > slow.om\n"
-        "  promtool tsdb create-blocks-from openmetrics slow.om data/",
-    )
-    parser.add_argument("recording", metavar="FILE", type=Path, help="recording: .jsonl, .jsonl.gz or .jsonl.xz")
-    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
-    flag(parser, "--target", "name of the target that the recording plays", metavar="NAME")
-    flag(
-        parser,
-        "--format",
-        "json: a line per scrape; openmetrics: one text with timestamps",
-        metavar="FORMAT",
-        type=replay_format,
-        default="json",
-    )
-
-
-def _command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, description: str, epilog: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=run)
-    return parser
 
 
 def _complain(message: str) -> None:
@@ -272,6 +121,26 @@ def _replay(options: argparse.Namespace) -> int:
     return OK
 
 
+def _devices(options: argparse.Namespace) -> int:
+    from phasewatch.hardware import measure, report, table  # noqa: PLC0415
+
+    if options.name is None and options.memory is not None:
+        raise ConfigError([Problem("--memory", "tells devices of one name apart; give the NAME")])
+    if options.name is not None and options.measure:
+        raise ConfigError([Problem("--measure", "measures this machine; leave the NAME out")])
+    if options.name is not None:
+        known, text = report.about(options.name, options.memory, measure.stored())
+        (sys.stdout if known else sys.stderr).write(f"{text}\n")
+        return OK if known else INVALID
+    if options.measure:
+        measurement = measure.measure()
+        text = report.measured(measurement, measure.store(measurement))
+    else:
+        text = report.table(table.devices(), measure.stored())
+    sys.stdout.write(f"{text}\n")
+    return OK
+
+
 def _recorded_target(options: argparse.Namespace) -> Target:
     """The target to record: by name from the file, or an address that needs no file.
 
@@ -302,12 +171,33 @@ def _played_target(options: argparse.Namespace) -> Target:
     if len(config.targets) > 1:
         names = ", ".join(target.name for target in config.targets)
         raise ConfigError([Problem("--target", f"the configuration has several targets, name one of them: {names}")])
-    return config.targets[0]
+    return _with_pages(config.targets[0])
+
+
+def _with_pages(target: Target) -> Target:
+    """The target, if its server has pages of metrics to record and replay.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if target.backend != "vllm":
+        told = f"{target.name!r} is an {target.backend} target, which has no page of metrics; name a vllm target"
+        raise ConfigError([Problem("--target", told)])
+    return target
 
 
 def _named(config: Config, name: str, address: str = "") -> Target:
     for target in config.targets:
         if target.name == name:
-            return target
+            return _with_pages(target)
     names = ", ".join(target.name for target in config.targets)
     raise ConfigError([Problem("--target", f"no target has this name ({address}the configuration has: {names})")])
+
+
+_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "serve": _serve,
+    "check": _check,
+    "record": _record,
+    "replay": _replay,
+    "devices": _devices,
+}

@@ -4,25 +4,29 @@ Nothing downstream sees a raw dictionary or the schema: `load` and `parse` give 
 (seconds), with the global defaults already filled into each target, or raise one `ConfigError` with every mistake.
 """
 
-import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from phasewatch import units
+from phasewatch.configchecks import contradictions, notes, repeated_names
 from phasewatch.errors import ConfigError, Problem
+from phasewatch.hardware.facts import Layout
+from phasewatch.hardware.settings import DeviceSettings
+from phasewatch.models.settings import ModelSettings
+from phasewatch.ollama.settings import ModelProbe, ProbeSettings
 from phasewatch.schema import (
     DEFAULT_BODY_SIZE_LIMIT,
     DEFAULT_INTERVAL,
     DEFAULT_TIMEOUT,
     DEFAULT_WINDOW,
-    LONGEST,
+    OLLAMA_INTERVAL,
     SECTIONS,
     FileSchema,
+    ModelSchema,
+    ProbeSchema,
     SaturationSchema,
     ServerSchema,
     TargetSchema,
@@ -105,6 +109,9 @@ class Target:
     api_servers: int | None = None
     limits: Limits = Limits()
     thresholds: Thresholds = Thresholds()
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
+    device: DeviceSettings = field(default_factory=DeviceSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
 
 
 @dataclass(frozen=True)
@@ -119,15 +126,11 @@ class Config:
 
 
 DEFAULT_CONFIG: Final = Config(
-    targets=(Target(name="vllm", backend="vllm", url="http://127.0.0.1:8000", optional=True),)
+    targets=(
+        Target(name="vllm", backend="vllm", url="http://127.0.0.1:8000", optional=True),
+        Target(name="ollama", backend="ollama", url="http://127.0.0.1:11434", optional=True),
+    )
 )
-
-
-_UNUSED_KEYS: Final = {
-    "device": "accepted, but not used by this version",
-    "model": "accepted, but not used by this version",
-    "probe": "accepted, but not used: a vllm target is never sent a request",
-}
 
 
 def load(path: Path) -> Config:
@@ -163,18 +166,18 @@ def parse(text: str, source: str = "configuration") -> Config:
 
 def _validated(raw: dict[Any, Any], problems: list[Problem], base: Path) -> Config:
     """The configuration of a mapping; relative paths in it start at `base`."""
-    problems += [*_repeated_names(raw.get("targets")), *_contradictions(raw)]
+    problems += [*repeated_names(raw.get("targets")), *contradictions(raw)]
     try:
         file = FileSchema.model_validate(raw)
     except ValidationError as error:
-        secret = frozenset({"authorization", "tls_config", "url"})
+        secret = frozenset({"authorization", "tls_config", "url", "device_from"})
         problems += [problem(details, FileSchema, SECTIONS, secret) for details in error.errors(include_url=False)]
         raise ConfigError(problems) from error
     if problems:
         raise ConfigError(problems)
     return Config(
         targets=tuple(_resolve(target, file, base) for target in file.targets),
-        notes=tuple(_notes(file, base)),
+        notes=tuple(notes(file, base)),
     )
 
 
@@ -184,7 +187,7 @@ def _resolve(target: TargetSchema, file: FileSchema, base: Path) -> Target:
         name=target.name,
         backend=target.backend,
         url=target.url,
-        interval=file.interval if target.interval is None else target.interval,
+        interval=_interval(target, file),
         window=file.window if target.window is None else target.window,
         timeout=file.timeout if target.timeout is None else target.timeout,
         body_size_limit=math.ceil(file.body_size_limit if target.body_size_limit is None else target.body_size_limit),
@@ -196,7 +199,44 @@ def _resolve(target: TargetSchema, file: FileSchema, base: Path) -> Target:
         api_servers=server.api_servers,
         limits=Limits(server.max_num_seqs, server.max_num_batched_tokens),
         thresholds=Thresholds(**{**_given(file.saturation), **_given(target.saturation)}),
+        probe=_probe(target.probe),
+        device=_device(target),
+        model=_model(target.model, base),
     )
+
+
+def _interval(target: TargetSchema, file: FileSchema) -> float:
+    if target.interval is not None:
+        return target.interval
+    return max(file.interval, OLLAMA_INTERVAL) if target.backend == "ollama" else file.interval
+
+
+def _device(target: TargetSchema) -> DeviceSettings:
+    told = target.device.model_dump(exclude_none=True, exclude={"layout"}) if target.device else {}
+    layout = target.device.layout if target.device else None
+    return DeviceSettings(**told, layout=Layout(layout) if layout else None, page=target.device_from)
+
+
+def _model(told: ModelSchema | None, base: Path) -> ModelSettings:
+    if told is None:
+        return ModelSettings()
+    path = None if told.path is None else base / told.path
+    return ModelSettings(path=path, **told.model_dump(exclude_none=True, exclude={"path"}))
+
+
+def _probe(told: ProbeSchema | None) -> ProbeSettings:
+    if told is None:
+        return ProbeSettings()
+    models = {
+        model.name: ModelProbe(
+            enabled=model.enabled,
+            load=told.load if model.load is None else model.load,
+            options=model.options.model_dump(exclude_none=True) if model.options else {},
+        )
+        for model in told.models or ()
+    }
+    given = told.model_dump(include={"enabled", "interval", "long_interval", "timeout", "budget"}, exclude_none=True)
+    return ProbeSettings(**given, models=models)
 
 
 def _given(saturation: SaturationSchema | None) -> dict[str, float]:
@@ -208,71 +248,3 @@ def _tls(tls: TlsSchema, base: Path) -> TlsConfig:
         return base / file if file else None
 
     return TlsConfig(path(tls.ca_file), path(tls.cert_file), path(tls.key_file), tls.insecure_skip_verify)
-
-
-def _repeated_names(targets: object) -> Iterator[Problem]:
-    """Looks at the raw list, so that a repeated name is reported together with mistakes elsewhere."""
-    first_use: dict[str, int] = {}
-    for index, target in enumerate(targets if isinstance(targets, list) else ()):
-        name = target.get("name") if isinstance(target, dict) else None
-        if not isinstance(name, str):
-            continue
-        if name in first_use:
-            yield Problem(f"targets[{index}].name", f"{name!r} is taken by targets[{first_use[name]}]")
-        first_use.setdefault(name, index)
-
-
-def _contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
-    """Keys that are right alone and wrong together. Looks at the raw keys, to be told with all other mistakes; what is
-    wrong alone is passed over here.
-    """
-    targets = raw.get("targets")
-    for index, target in enumerate(targets if isinstance(targets, list) else ()):
-        if not isinstance(target, dict):
-            continue
-        interval = _seconds(_either(target, raw, "interval"), DEFAULT_INTERVAL)
-        window = _seconds(_either(target, raw, "window"), DEFAULT_WINDOW)
-        if window < interval:
-            given = "found" if _either(target, raw, "window") is not None else "but the default is"
-            yield Problem(
-                f"targets[{index}].window",
-                f"expected at least the interval of {units.human_duration(interval)}, "
-                f"{given} {units.human_duration(window)}: one window must hold two scrapes",
-            )
-        if target.get("tls_config") and str(target.get("url")).lower().startswith("http:"):
-            yield Problem(f"targets[{index}].tls_config", "expected an https url with it")
-
-
-def _either(target: dict[Any, Any], raw: dict[Any, Any], key: str) -> object:
-    """What a target says, or else the file; null says nothing."""
-    own = target.get(key)
-    return raw.get(key) if own is None else own
-
-
-def _seconds(value: object, default: float) -> float:
-    """The seconds of a key; the default where it is not given, or wrong and told as such elsewhere."""
-    with contextlib.suppress(ValueError):
-        seconds = default if value is None else units.duration(value)
-        if 0 < seconds <= LONGEST:
-            return seconds
-    return default
-
-
-def _notes(file: FileSchema, base: Path) -> Iterator[Problem]:
-    for index, target in enumerate(file.targets):
-        for key, note in _UNUSED_KEYS.items():
-            if getattr(target, key) is not None:
-                yield Problem(f"targets[{index}].{key}", note)
-        for section in ("authorization", "tls_config"):
-            for key, value in getattr(target, section) or ():
-                if isinstance(value, Path):
-                    yield from _unreadable(f"targets[{index}].{section}.{key}", base / value)
-
-
-def _unreadable(path: str, file: Path) -> Iterator[Problem]:
-    """A secret may be mounted later, so this is a note; it gives the system's word and never the value."""
-    try:
-        if not file.exists() or file.is_file():  # opening a pipe would wait for its other end
-            file.open("rb").close()
-    except OSError as error:
-        yield Problem(path, f"cannot be read now: {error.strerror}")

@@ -11,38 +11,22 @@ from typing import Final
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from phasewatch.ceilingmetrics import CEILING_METRICS
+from phasewatch.enginemetrics import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS
 from phasewatch.metric import (
-    ENGINE_LABELS,
     NO_LABELS,
     TARGET_LABELS,
-    EngineMetric,
     Metric,
     Sample,
     SelfMetric,
     SelfStatus,
     TargetMetric,
-    latency,
-    of_engine,
     of_self,
     of_target,
 )
-from phasewatch.saturation import State
-from phasewatch.snapshot import EngineReading, TargetSnapshot
-
-
-def _inter_token_bounds(engine: EngineReading) -> Iterator[Sample]:
-    """All lower edges before all upper ones: OpenMetrics wants the samples of one label set together."""
-    quantiles = engine.latencies.inter_token.quantiles
-    for order, found in quantiles:
-        yield {"quantile": str(order), "bound": "lower"}, found.lower
-    for order, found in quantiles:
-        if found.upper is not None:
-            yield {"quantile": str(order), "bound": "upper"}, found.upper
-
-
-def _saturation(engine: EngineReading) -> Iterator[Sample]:
-    for state in State:
-        yield {"state": state.value}, float(state is engine.state)
+from phasewatch.modelmetrics import MODEL_METRICS
+from phasewatch.samples import EngineKey
+from phasewatch.snapshot import TargetSnapshot
 
 
 def _target_info(target: TargetSnapshot) -> Iterator[Sample]:
@@ -55,6 +39,18 @@ def _model_info(target: TargetSnapshot) -> Iterator[Sample]:
         model = target.facts.models[name]
         length = "" if model.max_model_len is None else str(model.max_model_len)
         yield {"model_name": name, "root": model.root or "", "max_model_len": length}, 1.0
+    for reading in target.models:
+        if reading.digest is not None and reading.details is not None:
+            yield (
+                {
+                    "model_name": reading.name,
+                    "digest": reading.digest,
+                    "quantization": reading.details.quantization,
+                    "parameter_size": reading.details.parameter_size,
+                    "family": reading.details.family,
+                },
+                1.0,
+            )
 
 
 def _errors(target: TargetSnapshot) -> Iterator[Sample]:
@@ -70,16 +66,25 @@ TARGET_METRICS: Final = (
     ),
     TargetMetric(
         "llm_target_info",
-        "1, with the version that the server tells (vLLM /version).",
+        "1, with the version that the server tells (vLLM /version, Ollama /api/version).",
         "gauge",
         (*TARGET_LABELS, "version"),
         _target_info,
     ),
     TargetMetric(
         "llm_model_info",
-        "1, with what the server tells of a model it serves (vLLM /v1/models).",
+        "1, with what the server tells of a model it serves (vLLM /v1/models; Ollama /api/ps, /api/tags).",
         "gauge",
-        (*TARGET_LABELS, "model_name", "root", "max_model_len"),
+        (
+            *TARGET_LABELS,
+            "model_name",
+            "root",
+            "max_model_len",
+            "digest",
+            "quantization",
+            "parameter_size",
+            "family",
+        ),
         _model_info,
     ),
     of_target(
@@ -101,180 +106,7 @@ TARGET_METRICS: Final = (
     ),
 )
 
-PHASE_METRICS: Final = (
-    of_engine(
-        "llm_prefill_tokens_per_second",
-        "Speed of prefill as a request sees it: computed prompt tokens / prefill time, over the requests that finished "
-        "in the window (vLLM request_prefill_kv_computed_tokens, request_prefill_time_seconds).",
-        lambda engine: engine.phases.prefill_tokens_per_second,
-    ),
-    of_engine(
-        "llm_prefill_throughput_tokens_per_second",
-        "Prompt tokens that the server computed per second over the window, cached tokens excluded "
-        "(vLLM prompt_tokens_by_source local_compute).",
-        lambda engine: engine.phases.prefill_throughput_tokens_per_second,
-    ),
-    of_engine(
-        "llm_prefill_streams",
-        "Mean number of requests in prefill at once over the window, counted when they finish "
-        "(vLLM request_prefill_time_seconds / time).",
-        lambda engine: engine.phases.prefill_streams,
-    ),
-    of_engine(
-        "llm_decode_tokens_per_second",
-        "Mean speed of one stream over the window: tokens after the first / time spent between tokens "
-        "(vLLM generation_tokens, time_to_first_token_seconds, inter_token_latency_seconds).",
-        lambda engine: engine.phases.decode_tokens_per_second,
-    ),
-    of_engine(
-        "llm_decode_throughput_tokens_per_second",
-        "Tokens after the first of each stream, of all streams, per second over the window "
-        "(vLLM generation_tokens, time_to_first_token_seconds).",
-        lambda engine: engine.phases.decode_throughput_tokens_per_second,
-    ),
-    of_engine(
-        "llm_decode_streams",
-        "Mean number of streams decoding at once over the window (vLLM inter_token_latency_seconds / time).",
-        lambda engine: engine.phases.decode_streams,
-    ),
-    of_engine(
-        "llm_tokens_per_step",
-        "Mean tokens per stream and engine step over the window, 1 without speculative decoding "
-        "(vLLM generation_tokens, inter_token_latency_seconds).",
-        lambda engine: engine.phases.tokens_per_step,
-    ),
-    of_engine(
-        "llm_engine_steps_per_second",
-        "Engine steps that put out a token, per second over the window (vLLM iteration_tokens_total; behind several "
-        "API servers from inter_token_latency_seconds).",
-        lambda engine: engine.phases.engine_steps_per_second,
-    ),
-    of_engine(
-        "llm_step_tokens",
-        "Mean tokens per engine step over the window, computed prompt tokens and generated ones together.",
-        lambda engine: engine.phases.step_tokens,
-    ),
-    of_engine(
-        "llm_token_stall_seconds",
-        "While requests run, time since a scrape last saw new tokens from the engine (vLLM generation_tokens).",
-        lambda engine: engine.token_stall_seconds,
-    ),
-    of_engine(
-        "llm_prefix_cache_hit_ratio",
-        "Share of looked-up prompt tokens found in the prefix cache over the window, 0 to 1 "
-        "(vLLM prefix_cache_hits, prefix_cache_queries).",
-        lambda engine: engine.phases.prefix_cache_hit_ratio,
-    ),
-    of_engine(
-        "llm_context_tokens",
-        "Mean tokens held in the KV cache per running request now.",
-        lambda engine: engine.load.context_tokens,
-    ),
-)
-
-LATENCY_METRICS: Final = (
-    *latency(
-        "time_to_first_token",
-        "Time from the arrival of a request to its first token",
-        "vLLM time_to_first_token_seconds",
-        lambda engine: engine.latencies.time_to_first_token,
-    ),
-    *latency(
-        "inter_token_latency",
-        "Time between two outputs of a stream",
-        "vLLM inter_token_latency_seconds",
-        lambda engine: engine.latencies.inter_token,
-    ),
-    EngineMetric(
-        "llm_inter_token_latency_bound_seconds",
-        "Edges of the bucket that holds the quantile over the window; without an upper edge it is at least the lower "
-        "one, with a lower edge of 0 at most the upper one.",
-        "summary",
-        (*ENGINE_LABELS, "quantile", "bound"),
-        _inter_token_bounds,
-    ),
-    *latency(
-        "queue_time",
-        "Time that requests finished in the window had waited for their first scheduling",
-        "vLLM request_queue_time_seconds",
-        lambda engine: engine.latencies.queue,
-    ),
-    *latency(
-        "prefill_time",
-        "Time that requests finished in the window had spent from first scheduling to first token",
-        "vLLM request_prefill_time_seconds",
-        lambda engine: engine.latencies.prefill,
-    ),
-)
-
-LOAD_METRICS: Final = (
-    of_engine(
-        "llm_requests_running",
-        "Requests admitted now, in prefill or decode (vLLM num_requests_running).",
-        lambda engine: engine.load.requests_running,
-    ),
-    of_engine(
-        "llm_requests_waiting",
-        "Requests waiting now, preempted and deferred ones included (vLLM num_requests_waiting).",
-        lambda engine: engine.load.requests_waiting,
-    ),
-    of_engine(
-        "llm_requests_waiting_peak",
-        "Most requests seen waiting by any scrape of the window.",
-        lambda engine: engine.load.requests_waiting_peak,
-    ),
-    of_engine(
-        "llm_requests_waiting_growth_per_second",
-        "Least-squares slope of the number of waiting requests over the window.",
-        lambda engine: engine.load.requests_waiting_growth_per_second,
-    ),
-    of_engine(
-        "llm_kv_cache_usage_ratio",
-        "Share of the KV cache in use now, 0 to 1; blocks kept only for reuse count as free "
-        "(vLLM kv_cache_usage_perc).",
-        lambda engine: engine.load.kv_cache_usage_ratio,
-    ),
-    of_engine(
-        "llm_kv_cache_usage_ratio_peak",
-        "Highest share of the KV cache in use seen by any scrape of the window.",
-        lambda engine: engine.load.kv_cache_usage_ratio_peak,
-    ),
-    of_engine(
-        "llm_kv_cache_capacity_tokens",
-        "Tokens that the KV cache holds (vLLM cache_config_info).",
-        lambda engine: engine.load.kv_cache_capacity_tokens,
-    ),
-    of_engine(
-        "llm_kv_cache_used_tokens",
-        "Tokens in the KV cache now: usage x capacity.",
-        lambda engine: engine.load.kv_cache_used_tokens,
-    ),
-    of_engine(
-        "llm_preemptions_per_second",
-        "Preemptions per second over the window; vLLM counts one when the request puts out a token again "
-        "(vLLM num_preemptions).",
-        lambda engine: engine.load.preemptions_per_second,
-    ),
-    of_engine(
-        "llm_kv_cache_next_request_fits",
-        "1 if a request with a prompt of mean length would find room in the KV cache now, 0 if not.",
-        lambda engine: engine.load.kv_cache_next_request_fits,
-    ),
-    of_engine(
-        "llm_kv_cache_headroom_requests",
-        "How many more requests with a prompt of mean length fit into the KV cache now.",
-        lambda engine: engine.load.kv_cache_headroom_requests,
-    ),
-    EngineMetric(
-        "llm_saturation_state",
-        "1 for the state that the engine is in, 0 for the others: why requests wait, if they do.",
-        "gauge",
-        (*ENGINE_LABELS, "state"),
-        _saturation,
-    ),
-)
-
-ENGINE_METRICS: Final = (*PHASE_METRICS, *LATENCY_METRICS, *LOAD_METRICS)
+ENGINE_METRICS: Final = (*PHASE_METRICS, *LATENCY_METRICS, *CEILING_METRICS, *LOAD_METRICS)
 
 SELF_METRICS: Final = (
     SelfMetric(
@@ -304,7 +136,7 @@ SELF_METRICS: Final = (
     ),
 )
 
-TABLE: Final[tuple[Metric, ...]] = (*TARGET_METRICS, *ENGINE_METRICS, *SELF_METRICS)
+TABLE: Final[tuple[Metric, ...]] = (*TARGET_METRICS, *ENGINE_METRICS, *MODEL_METRICS, *SELF_METRICS)
 
 
 def target_families(snapshots: Sequence[TargetSnapshot]) -> Iterator[Family]:
@@ -314,12 +146,18 @@ def target_families(snapshots: Sequence[TargetSnapshot]) -> Iterator[Family]:
     for metric in TARGET_METRICS:
         yield from _family(metric, ((labels, metric.read(target)) for labels, target in shown))
     engines = [
-        ({**labels, "model_name": engine.key.model_name, "engine": engine.key.engine}, engine)
-        for labels, target in shown
-        for engine in target.engines
+        ({**labels, **_engine_labels(engine.key)}, engine) for labels, target in shown for engine in target.engines
     ]
     for engine_metric in ENGINE_METRICS:
         yield from _family(engine_metric, ((labels, engine_metric.read(engine)) for labels, engine in engines))
+    models = [({**labels, "model_name": model.name}, model) for labels, target in shown for model in target.models]
+    for model_metric in MODEL_METRICS:
+        yield from _family(model_metric, ((labels, model_metric.read(model)) for labels, model in models))
+
+
+def _engine_labels(key: EngineKey) -> dict[str, str]:
+    engine = {} if key.engine is None else {"engine": key.engine}
+    return {"model_name": key.model_name, **engine}
 
 
 def self_families(status: SelfStatus) -> Iterator[Family]:

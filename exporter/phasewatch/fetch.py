@@ -1,4 +1,4 @@
-"""One bounded HTTP GET: a deadline for the whole answer, a cap on its size, and every failure as a `ScrapeError`."""
+"""One bounded HTTP request: a deadline for all of the answer, a cap on its size, every failure as a `ScrapeError`."""
 
 import asyncio
 import errno
@@ -7,6 +7,7 @@ import ssl
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
@@ -19,6 +20,7 @@ from phasewatch.units import human_duration
 
 HTTP_OK: Final = 200
 _MOST_SECRET: Final = 65_536
+_LARGEST_ERROR: Final = 65_536
 _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 
 
@@ -29,11 +31,14 @@ def _no_cookies() -> CookieJar:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of whatever status; complete and decompressed if that is 200, without a body otherwise."""
+    """An answer of whatever status. `body` is complete and decompressed, or empty where it was not asked for; `date` is
+    the server's clock in whole seconds of Unix time, None if it does not tell.
+    """
 
     status: int
     content_type: str
     body: bytes
+    date: float | None = None
 
 
 def new_client(url: str, tls: TlsConfig | None, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
@@ -102,7 +107,7 @@ def authorization_header(authorization: Authorization | None) -> dict[str, str]:
 async def get(
     client: httpx.AsyncClient, path: str, *, headers: Mapping[str, str], deadline: float, limit: int
 ) -> Answer:
-    """GET a path of a target.
+    """GET a path of a target. An answer of another status than 200 comes without its body.
 
     Args:
         client: the target's client.
@@ -115,9 +120,50 @@ async def get(
         ScrapeError: `connect` (also for an answer that is no HTTP), `timeout`, `tls`, `too_large`, or `parse` for a
             body that is cut off.
     """
+    request = client.build_request("GET", path, headers=dict(headers))
+    return await _exchange(client, request, deadline, limit, error_limit=0)
+
+
+async def post(
+    client: httpx.AsyncClient,
+    path: str,
+    body: Mapping[str, object],
+    *,
+    headers: Mapping[str, str],
+    deadline: float,
+    limit: int,
+) -> Answer:
+    """POST a JSON object to a path of a target. Answers of every status come with their body.
+
+    Args:
+        client: the target's client.
+        path: below the base address.
+        body: the object.
+        headers: to be sent with it.
+        deadline: seconds for everything, from connecting to the last byte.
+        limit: largest body in bytes, after decompression.
+
+    Raises:
+        ScrapeError: as `get` does.
+    """
+    request = client.build_request("POST", path, headers=dict(headers), json=dict(body))
+    return await _exchange(client, request, deadline, limit, error_limit=min(limit, _LARGEST_ERROR))
+
+
+async def _exchange(
+    client: httpx.AsyncClient, request: httpx.Request, deadline: float, limit: int, *, error_limit: int
+) -> Answer:
+    """One request and its answer; bodies of other statuses than 200 are read only up to `error_limit` bytes."""
     try:
-        async with asyncio.timeout(deadline), client.stream("GET", path, headers=dict(headers)) as response:
-            body = await _body(response, limit) if response.status_code == HTTP_OK else b""
+        async with asyncio.timeout(deadline):
+            response = await client.send(request, stream=True)
+            try:
+                if response.status_code == HTTP_OK:
+                    body = await _body(response, limit)
+                else:
+                    body = await _body(response, error_limit) if error_limit else b""
+            finally:
+                await response.aclose()
     except (TimeoutError, httpx.TimeoutException) as error:
         raise ScrapeError(Reason.TIMEOUT, f"no complete answer within {human_duration(deadline)}") from error
     except httpx.ConnectError as error:
@@ -128,7 +174,16 @@ async def get(
         raise ScrapeError(Reason.CONNECT, "the server closed the connection without a valid answer") from error
     except httpx.HTTPError as error:
         raise ScrapeError(Reason.INTERNAL, f"the request failed: {type(error).__name__}") from error
-    return Answer(response.status_code, response.headers.get("content-type", ""), body)
+    return Answer(
+        response.status_code, response.headers.get("content-type", ""), body, _date(response.headers.get("date"))
+    )
+
+
+def _date(told: str | None) -> float | None:
+    try:
+        return parsedate_to_datetime(told).timestamp() if told else None
+    except (ValueError, OverflowError):
+        return None
 
 
 async def _body(response: httpx.Response, limit: int) -> bytes:

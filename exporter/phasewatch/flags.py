@@ -110,6 +110,14 @@ def duration(value: str) -> float:
     return seconds
 
 
+def size(value: str) -> float:
+    """Bytes of a size."""
+    try:
+        return units.size(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def address(value: str) -> tuple[str, int]:
     """Host (empty for all addresses) and port."""
     host, colon, port = value.rpartition(":")

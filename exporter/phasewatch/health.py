@@ -48,6 +48,11 @@ def succeeded(health: Health, timing: Timing) -> Health:
     )
 
 
+def late(health: Health, error: ScrapeError, timing: Timing) -> Health:
+    """The health after a scrape of a server that lives, but was too busy to answer all of it: counted, and up."""
+    return succeeded(_counted(health, error), timing)
+
+
 def failed(health: Health, error: ScrapeError, timing: Timing) -> Health:
     """The health after a failed scrape."""
     before = health.trouble
@@ -57,9 +62,8 @@ def failed(health: Health, error: ScrapeError, timing: Timing) -> Health:
         reason=error.reason,
         message=error.message,
     )
-    return replace(
-        health,
-        trouble=trouble,
-        errors={**health.errors, error.reason: health.errors[error.reason] + 1},
-        scrape_seconds=timing.done - timing.sent,
-    )
+    return replace(_counted(health, error), trouble=trouble, scrape_seconds=timing.done - timing.sent)
+
+
+def _counted(health: Health, error: ScrapeError) -> Health:
+    return replace(health, errors={**health.errors, error.reason: health.errors[error.reason] + 1})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.latency import Latency
-from phasewatch.snapshot import EngineReading, TargetSnapshot
+from phasewatch.snapshot import EngineReading, ModelReading, TargetSnapshot
 
 Sample = tuple[Mapping[str, str], float]
 """Labels beyond those of the scope, and the value."""
@@ -29,7 +29,7 @@ class Metric:
         name: as on the page.
         help: what it means, over which time, and where it comes from.
         kind: `gauge`, `counter`, or `summary` for quantiles taken by us: promtool demands that type for the label.
-        labels: all labels, those of the scope first.
+        labels: all labels, those of the scope first. A server that has no such thing leaves a label out.
     """
 
     name: str
@@ -50,6 +50,13 @@ class TargetMetric(Metric):
     """A metric about a target."""
 
     read: Callable[[TargetSnapshot], Iterable[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetric(Metric):
+    """A metric about one model of a target that has no engines of its own."""
+
+    read: Callable[[ModelReading], Iterable[Sample]]
 
 
 @dataclass(frozen=True, slots=True)

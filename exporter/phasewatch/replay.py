@@ -12,9 +12,11 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from phasewatch.config import Target
 from phasewatch.engines.vllm import interpret
+from phasewatch.equipment import Equipment, devices_of
 from phasewatch.errors import ScrapeError
 from phasewatch.exposition import target_families
 from phasewatch.health import Timing
+from phasewatch.models.folder import costs_of_folder
 from phasewatch.pagereader import PageReader
 from phasewatch.recording import Reader
 from phasewatch.snapshot import TargetSnapshot
@@ -36,7 +38,7 @@ def replay(recording: Reader, target: Target) -> Iterator[tuple[float, TargetSna
     reader = PageReader()
     facts = recording.header.facts
     wall_start = recording.header.wall_start
-    state = TargetState()
+    state = TargetState(equipment=_equipment(target))
     done = -1.0
     for scrape in recording.scrapes():
         # Other recorders may send a scrape before the one before has ended.
@@ -53,6 +55,13 @@ def replay(recording: Reader, target: Target) -> Iterator[tuple[float, TargetSna
                 # A recording knows one set of facts, those of its header; live they are asked for after a restart.
                 state = replace(succeed(state, page, timing, target), facts=facts)
         yield scrape.time, snapshot(state, target)
+
+
+def _equipment(target: Target) -> Equipment:
+    """What the configuration tells: this machine's devices and files are not those of the recording."""
+    device, _ = devices_of(target, ())
+    path = target.model.path
+    return Equipment(device, None if path is None else costs_of_folder(path)[0])
 
 
 def as_json(recording: Reader, target: Target) -> Iterator[str]:

@@ -9,10 +9,12 @@ from phasewatch.engines.names import UPSTREAM, Kind
 
 @dataclass(frozen=True, slots=True, order=True)
 class EngineKey:
-    """Who a sample speaks of: a model, and the index of the engine (data-parallel rank) that serves it."""
+    """Who a sample speaks of: a model, and the index of the engine (data-parallel rank) that serves it, if the server
+    has such.
+    """
 
     model_name: str
-    engine: str
+    engine: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class EngineSample:
     Gauges: `requests_running`; `requests_waiting`, of which `requests_deferred` for other reasons than capacity;
     `kv_cache_usage` (0 to 1); `awake` (1, or 0 for an engine put to sleep). `created` is the Unix time at which the
     counters began. `rejections` is the same for all engines of a model. Everything else counts up: tokens, requests,
-    and seconds in the histograms.
+    operations and bytes by vLLM's own estimate, and seconds in the histograms.
     """
 
     requests_running: float | None = None
@@ -54,6 +56,8 @@ class EngineSample:
     external_prefix_cache_hits: float | None = None
     preemptions: float | None = None
     rejections: float | None = None
+    estimated_flops_per_gpu: float | None = None
+    estimated_read_bytes_per_gpu: float | None = None
     iteration_tokens: Histogram | None = None
     time_to_first_token: Histogram | None = None
     inter_token_latency: Histogram | None = None

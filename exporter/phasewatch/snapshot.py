@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from phasewatch.ceiling import Ceiling
 from phasewatch.config import Limits, Target
 from phasewatch.errors import Reason
 from phasewatch.health import Health, Trouble
 from phasewatch.latency import Latencies
 from phasewatch.load import Load
+from phasewatch.ollama.inventory import Details
+from phasewatch.ollama.record import ProbeRecord
 from phasewatch.phases import Phases
 from phasewatch.samples import EngineKey
 from phasewatch.saturation import State
@@ -39,9 +42,41 @@ class EngineReading:
     phases: Phases = field(default_factory=Phases)
     latencies: Latencies = field(default_factory=Latencies)
     load: Load = field(default_factory=Load)
+    ceiling: Ceiling = field(default_factory=Ceiling)
     token_stall_seconds: float | None = None
     state: State | None = None
     asleep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReading:
+    """What an Ollama says of one of its models, and what was counted of its probes; None where it is not known.
+
+    Attributes:
+        name: what it is called on our pages.
+        digest: of its manifest.
+        details: what it is.
+        loaded: 1 in memory, 0 on disk alone; None for one that runs elsewhere.
+        bytes: all that it takes in memory.
+        vram_bytes: of that, on the devices.
+        gpu_ratio: that share.
+        context_length_tokens: with which it was loaded.
+        expiry: Unix time at which it will be unloaded.
+        prefill_fixed_seconds: what a prompt costs whatever its length, from the newest two lengths.
+        probe: of its probes, if there was one or one was skipped.
+    """
+
+    name: str
+    digest: str | None = None
+    details: Details | None = None
+    loaded: float | None = None
+    bytes: float | None = None
+    vram_bytes: float | None = None
+    gpu_ratio: float | None = None
+    context_length_tokens: float | None = None
+    expiry: float | None = None
+    prefill_fixed_seconds: float | None = None
+    probe: ProbeRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +95,7 @@ class TargetSnapshot:
     last_success: float | None
     facts: ServerFacts = ServerFacts()
     engines: tuple[EngineReading, ...] = ()
+    models: tuple[ModelReading, ...] = ()
 
 
 def snapshot_of(target: Target, health: Health) -> TargetSnapshot:
@@ -82,4 +118,7 @@ def stale(shown: TargetSnapshot, age: float) -> TargetSnapshot:
     """A snapshot that has grown too old: nothing has been heard of the target for `age` seconds."""
     message = f"no scrape has ended for {human_duration(age)}: the exporter is held up"
     trouble = shown.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
-    return replace(shown, up=False, trouble=trouble, scrape_seconds=None, facts=ServerFacts(), engines=())
+    counted = tuple(ModelReading(model.name, probe=model.probe) for model in shown.models if model.probe)
+    return replace(
+        shown, up=False, trouble=trouble, scrape_seconds=None, facts=ServerFacts(), engines=(), models=counted
+    )

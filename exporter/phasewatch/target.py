@@ -7,7 +7,9 @@ into what /metrics shows. Nothing here reads a clock or a network.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from phasewatch.ceiling import ceiling
 from phasewatch.config import Limits, Target
+from phasewatch.equipment import Equipment, costs_for
 from phasewatch.errors import Reason, ScrapeError
 from phasewatch.health import Health, Timing, failed, succeeded
 from phasewatch.latency import latencies
@@ -22,13 +24,14 @@ from phasewatch.window import History, Increase, Window, history, increase, push
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """Everything known of a target."""
+    """Everything known of a target. What it runs on outlives a restart; what its models cost is asked anew."""
 
     health: Health = field(default_factory=Health)
     facts: ServerFacts = field(default_factory=ServerFacts)
     window: Window = field(default_factory=Window)
     progress: Mapping[EngineKey, Progress | None] = field(default_factory=dict)
     saturation: Mapping[EngineKey, Saturation] = field(default_factory=dict)
+    equipment: Equipment = field(default_factory=Equipment)
 
 
 def succeed(state: TargetState, page: Page, timing: Timing, target: Target) -> TargetState:
@@ -40,6 +43,7 @@ def succeed(state: TargetState, page: Page, timing: Timing, target: Target) -> T
         state,
         health=succeeded(state.health, timing),
         facts=known.facts,
+        equipment=_after_restart(state.equipment) if restarted else state.equipment,
         window=window,
         progress={key: advance(known.progress.get(key), sample, timing.done) for key, sample in page.engines.items()},
     )
@@ -60,10 +64,15 @@ def fail(state: TargetState, error: ScrapeError, timing: Timing) -> TargetState:
         state,
         health=failed(state.health, error, timing),
         facts=known.facts,
+        equipment=_after_restart(state.equipment) if known is not state else state.equipment,
         window=known.window,
         progress=known.progress,
         saturation=known.saturation,
     )
+
+
+def _after_restart(equipment: Equipment) -> Equipment:
+    return replace(equipment, models={})
 
 
 def snapshot(state: TargetState, target: Target) -> TargetSnapshot:
@@ -80,14 +89,28 @@ def _readings(state: TargetState, target: Target) -> tuple[EngineReading, ...]:
 def _reading(state: TargetState, target: Target, key: EngineKey, page: Page, now: float) -> EngineReading:
     past = history(state.window, key)
     growth = increase(past)
+    sample, engines = page.engines[key], len(page.engines)
+    one_api_server = has_one_api_server(page, sample, target.api_servers)
+    both_phases = phases(past, growth, one_api_server=one_api_server, version=state.facts.version)
+    held = load(past, growth, alone=engines == 1)
     return EngineReading(
         key=key,
-        phases=_phases(state, target, key, past, growth),
+        phases=both_phases,
         latencies=latencies(growth),
-        load=load(past, growth, alone=len(page.engines) == 1),
+        load=held,
+        ceiling=ceiling(
+            past,
+            growth,
+            both_phases,
+            held,
+            state.equipment.device,
+            costs_for(state.equipment, target.model, key.model_name, sample.cache_config.get("cache_dtype")),
+            engines=engines,
+            one_api_server=one_api_server,
+        ),
         token_stall_seconds=token_stall_seconds(state.progress.get(key), now),
         state=state.saturation[key].state,
-        asleep=page.engines[key].awake == 0,
+        asleep=sample.awake == 0,
     )
 
 

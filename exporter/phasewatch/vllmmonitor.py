@@ -3,15 +3,21 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
 from phasewatch.config import Target
 from phasewatch.engines.vllm import VllmEngine
+from phasewatch.equipment import costs_of_root, unused
 from phasewatch.errors import ScrapeError
+from phasewatch.finder import LOOKS_AGAIN, DeviceFinder
+from phasewatch.hardware.facts import Layout
 from phasewatch.health import Health, Timing
 from phasewatch.log import logger
+from phasewatch.models.cachetypes import AUTO
+from phasewatch.models.costs import ModelCosts
+from phasewatch.models.folder import costs_of_folder
 from phasewatch.monitor import Job, Monitor
 from phasewatch.snapshot import ServerFacts
 from phasewatch.target import TargetState, fail, snapshot, succeed
@@ -39,15 +45,23 @@ class VllmMonitor(Monitor):
     ) -> None:
         super().__init__(target, clock, wall_clock)
         self._engine = VllmEngine(target, transport)
+        self._finder = DeviceFinder(target, transport)
         self._state = TargetState()
+        self._looks = 0
+        self._told: set[tuple[str, tuple[str, ...]]] = set()
+        self._told_of_replicas = False
 
     def jobs(self) -> Sequence[Job]:
         """The scrape, and the look at facts."""
         return (*super().jobs(), Job("facts", self.refresh_facts, FACTS_INTERVAL))
 
     async def refresh_facts(self) -> None:
-        """Ask the server for its version and models if they are not known, as after a start or a restart."""
+        """Ask the server for its version and models if they are not known, as after a start or a restart; then find out
+        what it runs on, and what the models cost.
+        """
         await self._until_closed(self._refresh_facts())
+        if self._state.health.answered:
+            await self._until_closed(self._refresh_equipment())
 
     def _health(self) -> Health:
         return self._state.health
@@ -77,6 +91,71 @@ class VllmMonitor(Monitor):
         if self._state.facts == facts:  # otherwise the server has restarted while it was asked
             merged = ServerFacts(asked.version or facts.version, asked.models or facts.models, asked.limits)
             self._show(replace(self._state, facts=merged))
+
+    async def _refresh_equipment(self) -> None:
+        try:
+            device = await self._finder.find()
+            if device is not None:
+                self._equip(device=device)
+            self._say_if_replicas()
+            await self._refresh_costs()
+        except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
+            logger().error("equipment broke", target=self.target.name, exc_info=True)
+
+    async def _refresh_costs(self) -> None:
+        self._looks += 1
+        path = self.target.model.path
+        if path is not None:
+            if self._is_wanted(self._state.equipment.configured):
+                dtype = self._cache_dtype(None)
+                costs, unknown = await asyncio.to_thread(costs_of_folder, path, dtype or AUTO)
+                self._equip(configured=costs)
+                self._say_of_model(str(path), (*unknown, *unused(costs, self.target.model, dtype)))
+            return
+        for name, served in self._state.facts.models.items():
+            if self._is_wanted(self._state.equipment.models.get(name)):
+                dtype = self._cache_dtype(name)
+                costs, unknown = await asyncio.to_thread(costs_of_root, served.root, dtype or AUTO)
+                self._equip(models={**self._state.equipment.models, name: costs})
+                if self.target.model.weights is not None:  # whoever tells them knows that there are no files
+                    unknown = ()
+                self._say_of_model(name, (*unknown, *unused(costs, self.target.model, dtype)))
+
+    def _is_wanted(self, costs: ModelCosts | None) -> bool:
+        """Whether to look for a model: for the first time, or now and then if there was nothing."""
+        return costs is None or (costs == ModelCosts() and self._looks % LOOKS_AGAIN == 0)
+
+    def _cache_dtype(self, model: str | None) -> str | None:
+        """Number format of the KV cache of a model, or of the first one: the operator's word, else the server's."""
+        engines = self._state.window.snapshots[-1].page.engines if self._state.window.snapshots else {}
+        told = (
+            sample.cache_config.get("cache_dtype")
+            for key, sample in engines.items()
+            if model is None or key.model_name == model
+        )
+        return self.target.model.kv_cache_dtype or next(told, None)
+
+    def _equip(self, **found: Any) -> None:
+        self._show(replace(self._state, equipment=replace(self._state.equipment, **found)))
+
+    def _say_of_model(self, model: str, notes: tuple[str, ...]) -> None:
+        """One line for each model, and that only once: a restart of the server tells nothing new of its files."""
+        if notes and (model, notes) not in self._told:
+            self._told.add((model, notes))
+            logger().info("model", target=self.target.name, model=model, note="; ".join(notes))
+
+    def _say_if_replicas(self) -> None:
+        """As many engines as devices are rather copies of the model, each on one, than all of them on all devices."""
+        device, snapshots = self._state.equipment.device, self._state.window.snapshots
+        engines = len(snapshots[-1].page.engines) if snapshots else 0
+        if self._told_of_replicas or device.layout is not Layout.TENSOR or not 1 < device.count == engines:
+            return
+        self._told_of_replicas = True
+        note = (
+            f"device.count is taken for {device.count} devices of each of the {engines} engines: "
+            "set device.layout to replica if each has one of its own"
+        )
+        logger().info("device", target=self.target.name, note=note)
 
     def _show(self, state: TargetState) -> None:
         self._state = state

@@ -141,6 +141,9 @@ UPSTREAM: Final = (
     Upstream("request_latency", Kind.HISTOGRAM, {"e2e_request_latency_seconds": "all"}),
     Upstream("request_prompt_tokens", Kind.TOTALS, {"request_prompt_tokens": "all"}),
     Upstream("request_computed_tokens", Kind.TOTALS, {"request_prefill_kv_computed_tokens": "0.16 and newer"}),
+    # There, and 0, unless the server was started with --enable-mfu-metrics.
+    Upstream("estimated_flops_per_gpu", Kind.COUNTER, {"estimated_flops_per_gpu": "0.22 and newer"}),
+    Upstream("estimated_read_bytes_per_gpu", Kind.COUNTER, {"estimated_read_bytes_per_gpu": "0.22 and newer"}),
 )
 
 

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from phasewatch.hardware.detect import Reported, plausible_bandwidth
+from phasewatch.hardware.detect import Reported
 from phasewatch.hardware.facts import ComputeRates, DeviceFacts, Layout, Source
-from phasewatch.hardware.resolve import LONGEST_NAME, Ambiguous, Resolved, Unknown, resolve
+from phasewatch.hardware.resolve import LONGEST_NAME, Resolved, resolve
+from phasewatch.hardware.wording import ADVICE, CPU, advice, explained, means_this_machine
 
-CPU: Final = "CPU"
-"""The configured name that means the memory of this machine, as measured."""
+_DISAGREEMENT: Final = 0.1
+"""Share by which the driver's figure may differ from the table's: clocks of one product differ by a few percent."""
 
-MOST_DEVICES: Final = 100_000
-_SLOWEST_COMPUTE: Final = 1e9
-_FASTEST_COMPUTE: Final = 1e17
+_ALIKE: Final = 0.12
+"""Share by which the memory of devices of one kind may differ: less than any two products of one name do."""
+
 _NO_RATES: Final = ComputeRates()
-_ADVICE: Final = "set device.memory_bandwidth, or a device.name that `phasewatch devices` lists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,99 +54,80 @@ def device_facts(
         reported: the devices of the target's machine, as it tells them.
         measured: bytes per second of this machine's memory, as measured; only for a target that runs on it.
     """
-    notes: list[str] = []
-    bandwidth = _checked("device.memory_bandwidth", memory_bandwidth, plausible_bandwidth(memory_bandwidth), notes)
-    rate = _checked("device.flops", flops, _plausible_compute(flops), notes)
-    host = _checked("cpu_memory_bandwidth", cpu_memory_bandwidth, plausible_bandwidth(cpu_memory_bandwidth), notes)
-    host = measured if host is None else host
-    if count is not None and not 1 <= count <= MOST_DEVICES:
-        notes.append(f"device.count: expected 1 to {MOST_DEVICES:,}, found {count}; there is no ceiling")
-        return DeviceFacts(layout=layout, cpu_memory_bandwidth=host), tuple(notes)
-    found = _configured(name, memory, measured) if name is not None else _reported(reported, count)
-    if bandwidth is None and found.note:
-        notes.append(found.note)
-    known_compute = rate is None and found.compute != _NO_RATES
+    found = _configured(name, memory, measured) if name is not None else _reported(reported, count, memory)
+    notes = (found.note,) if found.note and memory_bandwidth is None else ()
+    known_compute = flops is None and found.compute != _NO_RATES
     facts = DeviceFacts(
         name=found.name,
         count=count or 1,
         layout=layout,
-        memory_bandwidth=found.memory_bandwidth if bandwidth is None else bandwidth,
-        bandwidth_source=found.bandwidth_source if bandwidth is None else Source.CONFIG,
-        compute=found.compute if rate is None else ComputeRates(rate, rate, rate),
-        compute_source=Source.TABLE if known_compute else None if rate is None else Source.CONFIG,
-        cpu_memory_bandwidth=host,
+        memory_bandwidth=found.memory_bandwidth if memory_bandwidth is None else memory_bandwidth,
+        bandwidth_source=found.bandwidth_source if memory_bandwidth is None else Source.CONFIG,
+        compute=found.compute if flops is None else ComputeRates(flops, flops, flops),
+        compute_source=Source.TABLE if known_compute else None if flops is None else Source.CONFIG,
+        cpu_memory_bandwidth=measured if cpu_memory_bandwidth is None else cpu_memory_bandwidth,
     )
-    return facts, tuple(notes)
-
-
-def _checked(key: str, told: float | None, plausible: float | None, notes: list[str]) -> float | None:
-    if told is not None and plausible is None:
-        notes.append(f"{key}: {told:.3g} per second is not possible and not used; is the unit right?")
-    return plausible
-
-
-def _plausible_compute(flops: float | None) -> float | None:
-    return flops if flops is not None and _SLOWEST_COMPUTE <= flops <= _FASTEST_COMPUTE else None
+    return facts, notes
 
 
 def _configured(name: str, memory: float | None, measured: float | None) -> _Named:
-    if name.strip().upper() == CPU:
+    if means_this_machine(name):
         if measured is None:
             return _Named(CPU, note="this machine's memory is not measured: run `phasewatch devices --measure`")
         return _Named(CPU, measured, Source.MEASURED)
     found = resolve(name, memory)
     if isinstance(found, Resolved):
         return _from_table(found, None)
-    return _Named(_kept(name), note=f"device.name: {explained(found)}; {_advice(found)}")
+    return _Named(_kept(name), note=f"device.name: {explained(found)}; {advice(found)}")
 
 
-def _reported(reported: Sequence[Reported], count: int | None) -> _Named:
-    kinds = {(device.name, device.profile) for device in reported}
-    if not kinds:
-        return _Named(note=f"no device is known: {_ADVICE}")
-    if len(kinds) > 1:
+def _reported(reported: Sequence[Reported], count: int | None, memory: float | None) -> _Named:
+    if not reported:
+        return _Named(note=f"no device is known: {ADVICE}")
+    if not _are_alike(reported):
         return _Named(note=f"{len(reported)} GPUs of different kinds found: set device.name and device.count")
     if len(reported) > 1 and count is None:
         return _Named(note=f"{len(reported)} GPUs found: set device.count to how many this server uses")
     device = reported[0]
-    found = resolve(device.name or "", device.memory, device.profile)
+    found = resolve(device.name or "", device.memory if memory is None else memory, device.profile)
     if isinstance(found, Resolved):
         return _from_table(found, device.memory_bandwidth)
     if device.memory_bandwidth is not None:
         return _Named(_kept(device.name), device.memory_bandwidth, Source.DRIVER)
-    return _Named(_kept(device.name), note=f"{explained(found)}; {_advice(found)}")
+    return _Named(_kept(device.name), note=f"{explained(found)}; {advice(found)}")
+
+
+def _are_alike(reported: Sequence[Reported]) -> bool:
+    """Whether all devices are of one kind, whatever their drivers call it."""
+    sizes = [device.memory for device in reported if device.memory is not None]
+    if sizes and min(sizes) < (1 - _ALIKE) * max(sizes):
+        return False
+    return len({_kind(device) for device in reported}) == 1
+
+
+def _kind(device: Reported) -> tuple[str | None, str | None]:
+    found = resolve(device.name or "", device.memory, device.profile)
+    return (found.device.name, found.profile) if isinstance(found, Resolved) else (device.name, device.profile)
 
 
 def _from_table(found: Resolved, driver: float | None) -> _Named:
-    name = f"{found.device.name} {found.profile}" if found.profile else found.device.name
-    note = None
-    if found.shared:
+    device = found.device.name
+    name = f"{device} {found.profile}" if found.profile else device
+    listed = found.memory_bandwidth
+    if listed is None:
+        if driver is None:
+            return _Named(name, compute=found.compute, note=f"the table has no bandwidth of {device}; {ADVICE}")
+        return _Named(name, driver, Source.DRIVER, found.compute)
+    if driver is not None and abs(driver / listed - 1) > _DISAGREEMENT:
         note = (
-            f"{found.name} takes turns on one {found.device.name} with other virtual GPUs: the ceiling is of its turns"
+            f"the driver tells of {driver / 1e9:.4g} GB/s, which is used; the table knows another variant of {device}, "
+            f"with {listed / 1e9:.4g} GB/s"
         )
-    if found.memory_bandwidth is not None:
-        return _Named(name, found.memory_bandwidth, Source.TABLE, found.compute, note)
-    if driver is not None:
         return _Named(name, driver, Source.DRIVER, found.compute, note)
-    return _Named(name, compute=found.compute, note=f"the table has no bandwidth of {found.device.name}; {_ADVICE}")
+    turns = f"{found.name} takes turns on one {device} with other virtual GPUs: the ceiling is of its turns"
+    return _Named(name, listed, Source.TABLE, found.compute, turns if found.shared else None)
 
 
 def _kept(name: str | None) -> str | None:
     """A name that the table does not have, unless it is too long to be one."""
     return name if name is not None and len(name) <= LONGEST_NAME else None
-
-
-def _advice(found: Ambiguous | Unknown) -> str:
-    if isinstance(found, Unknown) and found.processor:
-        return f"run `phasewatch devices --measure` and set device.name to {CPU}, or set device.memory_bandwidth"
-    return _ADVICE
-
-
-def explained(found: Ambiguous | Unknown) -> str:
-    """Why a name means no device, in words."""
-    shown = repr(found.name if len(found.name) <= LONGEST_NAME else found.name[:LONGEST_NAME] + "...")
-    if isinstance(found, Ambiguous):
-        names = ", ".join(device.name for device in found.candidates)
-        return f"{shown} may be any of {names}: {found.decided_by} decides"
-    similar = f" (similar: {', '.join(found.similar)})" if found.similar else ""
-    return f"{shown}: {found.why}{similar}"

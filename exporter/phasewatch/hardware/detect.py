@@ -14,16 +14,12 @@ from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from phasewatch.hardware.facts import FASTEST_MEMORY, MOST_DEVICES, SLOWEST_MEMORY
 from phasewatch.hardware.partition import MIG_PROFILE
 from phasewatch.hardware.resolve import Unknown, resolve
 
-MOST_DEVICES: Final = 1024
-"""On one page; the largest servers have 16 GPUs of 7 instances each."""
-
 _MIB: Final = 2.0**20
 _MOST_MEMORY: Final = 2.0**50
-_SLOWEST_MEMORY: Final = 1e9
-_FASTEST_MEMORY: Final = 1e14
 _MIG_NAME: Final = re.compile(rf".* MIG ({MIG_PROFILE})", re.IGNORECASE)
 
 
@@ -54,7 +50,7 @@ class Detected:
 
 def plausible_bandwidth(value: object) -> float | None:
     """Bytes per second, if that can be the bandwidth of a device's memory: 1 GB/s to 100 TB/s."""
-    return _within(value, _SLOWEST_MEMORY, _FASTEST_MEMORY)
+    return _within(value, SLOWEST_MEMORY, FASTEST_MEMORY)
 
 
 def nvidia_devices() -> Detected:
@@ -132,9 +128,11 @@ class _DcgmDevice:
 
 
 def _dcgm_samples(page: str) -> Iterator[tuple[Mapping[str, str], str, float]]:
-    for family in text_string_to_metric_families(page):
+    """Only its own lines: whatever else a proxy adds to the page may be large, and need not be understood."""
+    own = "".join(f"{line}\n" for line in page.split("\n") if line.startswith("DCGM_FI_"))
+    for family in text_string_to_metric_families(own):
         for sample in family.samples:
-            if sample.name.startswith("DCGM_FI_") and sample.labels.get("modelName"):
+            if sample.labels.get("modelName"):
                 yield sample.labels, sample.name, sample.value
 
 

@@ -2,6 +2,18 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+SLOWEST_MEMORY: Final = 1e9
+FASTEST_MEMORY: Final = 1e14
+"""Bytes per second that the memory of a device can have: what is beyond is a slip of the unit."""
+
+SLOWEST_COMPUTE: Final = 1e9
+FASTEST_COMPUTE: Final = 1e17
+"""Operations per second of a device, likewise."""
+
+MOST_DEVICES: Final = 1024
+"""Of one server; the largest have 16 GPUs of 7 instances each, and a few of them may work together."""
 
 
 class Layout(StrEnum):

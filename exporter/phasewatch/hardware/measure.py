@@ -270,6 +270,8 @@ def stored() -> Stored:
     """The bandwidth of this machine's memory, if it was measured."""
     try:
         path = state_file()
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
+            return Stored(None, f"the measurement cannot be read: {path} is no regular file")
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from phasewatch.hardware.combine import CPU, explained
 from phasewatch.hardware.measure import Measurement, Stored
 from phasewatch.hardware.resolve import Ambiguous, Resolved, Unknown, memory_text, resolve
 from phasewatch.hardware.table import Device
+from phasewatch.hardware.wording import CPU, explained, means_this_machine
 
 _HEADS: Final = ("NAME", "MEMORY", "GB/s", "16-BIT TFLOPS", "FP8 TFLOPS", "STATUS")
 _LEFT: Final = (True, False, False, False, False, True)
@@ -63,7 +63,7 @@ def about(name: str, memory: float | None, stored: Stored) -> tuple[bool, str]:
         memory: bytes of the device, if they were given.
         stored: what was measured of this machine's memory.
     """
-    if name.strip().upper() == CPU:
+    if means_this_machine(name):
         return stored.memory_bandwidth is not None, this_machine(stored)
     found = resolve(name, memory)
     return (True, _resolved(found)) if isinstance(found, Resolved) else (False, _unresolved(found))

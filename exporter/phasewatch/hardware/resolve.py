@@ -41,6 +41,9 @@ _VENDOR: Final = re.compile(rf"({'|'.join(_VENDORS)})[ _-]+(?=.)", re.IGNORECASE
 _PRODUCT_LINE: Final = re.compile(r"(?:geforce|tesla|instinct|radeon(?=[ _-]+rx))[ _-]+(?=.)", re.IGNORECASE)
 """Words that people leave out of a device's name. Not Quadro: there are three different RTX 6000."""
 
+_SPACES: Final = re.compile("[\t\u00a0\u2000-\u200a\u202f]")
+"""What people copy from tables and web pages for a space."""
+
 _SEPARATORS: Final = re.compile(r"[ _-]+")
 _BETWEEN_DIGITS: Final = re.compile(r"(?<=\d)[ _-]+(?=\d)")
 _MIG_NAME: Final = re.compile(rf"(.+?)[ _-]+MIG[ _-]+({MIG_PROFILE})", re.IGNORECASE)
@@ -114,7 +117,7 @@ def resolve(name: str, memory: float | None = None, profile: str | None = None) 
             parts and virtual GPUs, whose drivers report their own memory, it is not looked at.
         profile: of the part that is meant, if the name does not tell: `3g.40gb` (MIG), `CPX` (AMD).
     """
-    plain = name[: LONGEST_NAME + 1].strip()
+    plain = _SPACES.sub(" ", name[: LONGEST_NAME + 1]).strip()
     unmarked = _MARKS.sub("", plain)
     if not plain or len(plain) > LONGEST_NAME or not (unmarked.isascii() and unmarked.isprintable()):
         return Unknown(name, "this is no name of a device")

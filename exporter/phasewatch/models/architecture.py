@@ -80,6 +80,20 @@ class Architecture:
         key = "tie_word_embeddings"
         return frozenset(part.flag(key, default=False) for part in parts if part.get(key) is not None)
 
+    def quantisation(self) -> Fields | None:
+        """What the file says of how the weights are stored; None if nothing. Older files of compressed-tensors, and
+        those of MLX, say it under keys of their own.
+
+        Raises:
+            ModelError: it is no object.
+        """
+        for part in (self.whole, self.fields):
+            for key in ("quantization_config", "compression_config", "quantization"):
+                section = part.section(key)
+                if section is not None:
+                    return section
+        return None
+
     def text(self, key: str) -> str | None:
         """A text, told by the language model or by the whole.
 

@@ -3,7 +3,7 @@
 from phasewatch.models.architecture import Architecture
 from phasewatch.models.costs import Experts, WeightReads
 from phasewatch.models.parameters import Parameters, parameters
-from phasewatch.models.quantisation import BITS16, Quantisation, quantisation
+from phasewatch.models.quantisation import BITS16, Quantisation, quantisation, refuse_uneven
 
 
 def weights_by_shape(model: Architecture) -> tuple[float, WeightReads]:
@@ -12,6 +12,7 @@ def weights_by_shape(model: Architecture) -> tuple[float, WeightReads]:
     Raises:
         ModelError: the file does not say, or the architecture or the format is not counted here.
     """
+    refuse_uneven(model)
     counted, stored = parameters(model), quantisation(model)
     reads = _reads(counted, stored)
     routed = sum(group.total * group.bytes_each for group in reads.experts)

@@ -60,7 +60,8 @@ class WeightReads:
         """Bytes that one step reads when it takes in `tokens` tokens, at least one.
 
         Of E experts, tokens that each choose k independently touch E x (1 - (1 - k/E)^tokens). Real routing is less
-        even and touches fewer, so for mixtures this is an estimate from above.
+        even and touches fewer, so for mixtures this is an estimate from above. Experts that only drafts in vain touch
+        are not in it, where only tokens that were accepted are counted.
         """
         return self.dense_bytes + sum(_touched(group, tokens) * group.bytes_each for group in self.experts)
 
@@ -85,10 +86,12 @@ class KvLayers:
     Attributes:
         elements_per_token: numbers kept of a token, over all layers of this kind together.
         span: how many of the newest tokens are kept and read; None for all.
+        fixed_bytes_per_token: bytes kept of a token besides, whatever the data type of the cache.
     """
 
     elements_per_token: float
     span: int | None = None
+    fixed_bytes_per_token: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +100,41 @@ class KvCache:
 
     Attributes:
         layers: by kind; recurrent and linear layers keep nothing per token and are not in it.
-        bytes_per_element: 2 for 16 bit, 1 for fp8.
+        bytes_per_element: 2 for 16 bit, 1 for fp8; None if the shape is known and the data type is not.
         source: where this comes from.
     """
 
     layers: tuple[KvLayers, ...]
-    bytes_per_element: float
+    bytes_per_element: float | None
     source: Source
 
-    def bytes_per_token(self) -> float:
-        """Bytes that one more token takes while it is within every span."""
-        return self.bytes_per_element * sum(kind.elements_per_token for kind in self.layers)
+    def bytes_per_token(self) -> float | None:
+        """Bytes that one more token takes while it is within every span; None if the data type is not known."""
+        return self.read_bytes(1.0)
 
-    def read_bytes(self, context: float) -> float:
-        """Bytes that a step reads for one sequence of `context` tokens."""
-        return self.bytes_per_element * sum(
-            kind.elements_per_token * (context if kind.span is None else min(context, kind.span))
+    def read_bytes(self, context: float) -> float | None:
+        """Bytes that a step reads for one sequence of `context` tokens; None if the data type is not known."""
+        size = self.bytes_per_element
+        if size is None:
+            return None
+        return sum(
+            (size * kind.elements_per_token + kind.fixed_bytes_per_token) * _within(context, kind.span)
             for kind in self.layers
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCosts:
+    """Layers that attend alike.
+
+    Attributes:
+        operations: floating point operations that one token takes per token that it attends to (4 x heads x head
+            dimension), over all layers of this kind together.
+        span: how many of the newest tokens are attended to; None for all.
+    """
+
+    operations: float
+    span: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +146,44 @@ class ModelCosts:
         weight_source: where that comes from.
         reads: what a step reads of them.
         kv_cache: what it reads of the past.
-        attention_operations: floating point operations that one token takes per token of context before it
-            (4 x heads x head dimension, over all layers that attend to everything).
+        attention: by kind of layers, what attending to it takes.
         precision: in which the engine multiplies weights of this format, if it is known to.
+        sparse: a stream leaves a good part of the weights alone, even where it is not known which part: a mixture of
+            experts, or a model with an encoder.
     """
 
     weight_bytes: float | None = None
     weight_source: Source | None = None
     reads: WeightReads | None = None
     kv_cache: KvCache | None = None
-    attention_operations: float | None = None
+    attention: tuple[AttentionCosts, ...] | None = None
     precision: Precision | None = None
+    sparse: bool = False
+
+    def attention_operations(self, context: float) -> float | None:
+        """Floating point operations that one token takes to attend to the `context` tokens before it."""
+        if self.attention is None:
+            return None
+        return sum(kind.operations * _within(context, kind.span) for kind in self.attention)
+
+    def stream_bytes(self) -> float | None:
+        """Bytes of all weights, less what a single stream leaves alone: a mixture is no slower for many experts.
+
+        It is never less than what a step reads. Of a sparse model whose experts are not told apart, that is all that
+        is known of it.
+        """
+        if self.weight_bytes is None:
+            return None
+        experts = self.reads.experts if self.reads else ()
+        if not experts and not self.sparse:
+            return self.weight_bytes
+        if self.reads is None:
+            return None
+        if not experts:
+            return self.reads.bytes_per_step()
+        left_alone = sum((group.total - group.per_token) * group.bytes_each for group in experts)
+        return max(self.weight_bytes - left_alone, self.reads.bytes_per_step())
+
+
+def _within(context: float, span: int | None) -> float:
+    return context if span is None else min(context, span)

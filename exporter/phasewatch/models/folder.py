@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import Final
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.architecture import Architecture, architecture
+from phasewatch.models.architecture import Architecture, architecture, is_empty
 from phasewatch.models.arithmetic import weights_by_shape
+from phasewatch.models.cachetypes import AUTO
 from phasewatch.models.costs import ModelCosts, Source, WeightReads
 from phasewatch.models.fields import MOST_LAYERS, ModelError
 from phasewatch.models.files import file_in, json_file, resolved
-from phasewatch.models.kv import AUTO, attention_operations, kv_cache
+from phasewatch.models.kv import attention_costs, element_bytes, kv_cache
 from phasewatch.models.parameters import parameters, routing
 from phasewatch.models.quantisation import quantisation
 from phasewatch.models.reasons import Reasons
 from phasewatch.models.safetensors import Index, index_of, tensors_of
-from phasewatch.models.tensors import Layout, Tensor, total_bytes, weights_by_tensor
+from phasewatch.models.tensors import Layout, Tensor, has_experts, total_bytes, weights_by_tensor
 
 AGREEMENT: Final = 0.02
 """Two totals of the weights of one model may differ by this share: small tensors are not worth a disagreement."""
+
+_CONTRADICTION: Final = 2
+"""Two totals that differ by this factor are not of the same weights: then one of them is wrong, and of an index and the
+shapes it is the index, since the shapes are what a server builds the model from."""
 
 _LONGEST_CONFIG: Final = 10_000_000
 
@@ -39,22 +44,26 @@ def costs_of_folder(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts, 
 
     Args:
         folder: holds config.json and the weights, or a part of them.
-        cache_dtype: data type of the server's KV cache, as it tells it.
+        cache_dtype: data type of the server's KV cache, as it is told elsewhere. Unless that is `auto`, nothing is said
+            of a folder that does not tell it.
     """
     reasons = Reasons()
     home = reasons.attempt(lambda: _home(folder))
     if home is None:
         return ModelCosts(), reasons.told()
     model = reasons.attempt(lambda: _model(home))
-    total, source, reads = _weights(home, model, reasons)
-    costs = ModelCosts(weight_bytes=total, weight_source=source, reads=reads)
+    costs = _weights(home, model, reasons)
     if model is None:
         return costs, reasons.told()
+    cache = reasons.attempt(lambda: kv_cache(model))
+    if cache is not None and cache.bytes_per_element is None and cache_dtype.lower() == AUTO:
+        reasons.attempt(lambda: element_bytes(model))
     known = dataclasses.replace(
         costs,
-        kv_cache=reasons.attempt(lambda: kv_cache(model, cache_dtype)),
-        attention_operations=reasons.attempt(lambda: attention_operations(model)),
+        kv_cache=cache,
+        attention=reasons.attempt(lambda: attention_costs(model)),
         precision=reasons.attempt(lambda: _precision(home, model)),
+        sparse=costs.sparse or _is_sparse(model),
     )
     return known, reasons.told()
 
@@ -73,26 +82,53 @@ def _model(home: Path) -> Architecture:
     return architecture(json_file(path, _LONGEST_CONFIG))
 
 
-def _weights(
-    home: Path, model: Architecture | None, reasons: Reasons
-) -> tuple[float | None, Source | None, WeightReads | None]:
+def _is_sparse(model: Architecture) -> bool:
+    try:
+        return routing(model.fields) is not None or _has_encoder(model)
+    except ModelError:  # it speaks of experts, in whatever way
+        return True
+
+
+def _has_encoder(model: Architecture) -> bool:
+    return any(not is_empty(part.get("is_encoder_decoder")) for part in (model.fields, model.whole))
+
+
+def _weights(home: Path, model: Architecture | None, reasons: Reasons) -> ModelCosts:
     index, broken = _index(home, reasons)
     tensors = None if broken else reasons.attempt(lambda: tensors_of(home, index))
     if tensors:
         exact = None if model is None else reasons.attempt(lambda: _exact_reads(home, model, tensors))
-        return total_bytes(tensors), Source.SAFETENSORS, exact
+        return ModelCosts(total_bytes(tensors), Source.SAFETENSORS, exact, sparse=has_experts(tensors))
     computed = None if model is None else reasons.attempt(lambda: _computed(home, model))
-    if index is not None and index.total_size is not None:
-        return index.total_size, Source.INDEX, _agreed(index.total_size, computed, reasons)
+    total = _believed(index, computed, model, reasons)
+    if total is not None:
+        return ModelCosts(total, Source.INDEX, _agreed(total, computed, reasons))
     if computed is None or model is None:
-        return None, None, None
+        return ModelCosts()
     total, reads = computed
     if model.towers:
         reasons.add(
             "config.json: the parts for pictures or sound are not counted, so the weights as a whole are not known"
         )
-        return None, None, reads
-    return total, Source.CONFIG_JSON, reads
+        return ModelCosts(reads=reads)
+    return ModelCosts(total, Source.CONFIG_JSON, reads)
+
+
+def _believed(
+    index: Index | None, computed: tuple[float, WeightReads] | None, model: Architecture | None, reasons: Reasons
+) -> float | None:
+    """The total of the index, unless the shapes contradict it. Towers may make it larger than those."""
+    total = None if index is None else index.total_size
+    if total is None or computed is None or model is None:
+        return total
+    shapes, _ = computed
+    if shapes <= _CONTRADICTION * total and (total <= _CONTRADICTION * shapes or model.towers):
+        return total
+    reasons.add(
+        f"the index tells of {total / 1e9:.2f} GB of weights, config.json of {shapes / 1e9:.2f} GB,"
+        " so the index is not believed"
+    )
+    return None
 
 
 def _index(home: Path, reasons: Reasons) -> tuple[Index | None, bool]:
@@ -105,6 +141,8 @@ def _index(home: Path, reasons: Reasons) -> tuple[Index | None, bool]:
 
 
 def _exact_reads(home: Path, model: Architecture, tensors: tuple[Tensor, ...]) -> WeightReads:
+    if _has_encoder(model):
+        raise ModelError("config.json: is_encoder_decoder: models with an encoder are not counted")
     wide = sum(tensor.size for tensor in tensors if tensor.parameters and tensor.size == _WIDE * tensor.parameters)
     if 2 * wide > total_bytes(tensors):
         raise ModelError(

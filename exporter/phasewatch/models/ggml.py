@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from phasewatch.models.costs import KvCache, KvLayers, Source
+from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, Source
 from phasewatch.models.fields import MOST_LAYERS, Fields, brief
 
 TYPE_SIZES: Final[Mapping[str, tuple[int, int]]] = {
@@ -77,8 +77,8 @@ def layer_count(info: Fields) -> int:
     )
 
 
-def cache_and_operations(architecture: str, info: Fields) -> tuple[KvCache, float]:
-    """What is kept of each token, and operations per token and token of context (4 x heads x head dimension).
+def cache_and_attention(architecture: str, info: Fields) -> tuple[KvCache, tuple[AttentionCosts, ...]]:
+    """What is kept of each token, and what attending to it takes.
 
     Args:
         architecture: as the file calls it.
@@ -94,14 +94,14 @@ def cache_and_operations(architecture: str, info: Fields) -> tuple[KvCache, floa
     shapes = _latent_shapes(info) if info.get("attention.kv_lora_rank") is not None else _shapes(architecture, info)
     if not shapes:
         raise info.error("attention.head_count_kv", "no layer keeps anything of single tokens")
-    spans: Counter[int | None] = Counter()
-    operations = 0.0
-    for (heads, elements, sizes, span), layers in shapes.items():
-        spans[span] += layers * elements
-        if span is None:
-            operations += 2.0 * layers * heads * sizes
-    kept = tuple(KvLayers(float(elements), span) for span, elements in spans.items())
-    return KvCache(kept, CACHE_BYTES, Source.OLLAMA), operations
+    elements: Counter[int | None] = Counter()
+    operations: Counter[int | None] = Counter()
+    for (heads, size, sizes, span), layers in shapes.items():
+        elements[span] += layers * size
+        operations[span] += 2 * layers * heads * sizes
+    kept = tuple(KvLayers(float(count), span) for span, count in elements.items())
+    attention = tuple(AttentionCosts(float(count), span) for span, count in operations.items())
+    return KvCache(kept, CACHE_BYTES, Source.OLLAMA), attention
 
 
 def _shapes(architecture: str, info: Fields) -> Counter[_Shape]:

@@ -7,9 +7,9 @@ from typing import Any, Final
 from phasewatch.hardware.facts import Precision
 from phasewatch.models.costs import ModelCosts, Source, WeightReads
 from phasewatch.models.fields import Fields, ModelError, brief
-from phasewatch.models.ggml import TYPE_SIZES, cache_and_operations, layer_count
+from phasewatch.models.ggml import TYPE_SIZES, cache_and_attention, layer_count
 from phasewatch.models.reasons import Reasons
-from phasewatch.models.tensors import Layout, Tensor, total_bytes, weights_by_tensor
+from phasewatch.models.tensors import Layout, Tensor, has_experts, total_bytes, weights_by_tensor
 
 _PLACE: Final = "/api/show: "
 
@@ -32,20 +32,21 @@ def costs_of_show(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
     tensors = reasons.attempt(lambda: tuple(_tensors(top)))
     named = reasons.attempt(lambda: _info(top))
     reads: WeightReads | None = None
-    cache = operations = None
+    cache = attention = None
     if named is not None:
         architecture, info = named
         if tensors is not None:
             reads = reasons.attempt(lambda: weights_by_tensor(tensors, _layout(info)))
-        known = reasons.attempt(lambda: cache_and_operations(architecture, info))
-        cache, operations = known or (None, None)
+        known = reasons.attempt(lambda: cache_and_attention(architecture, info))
+        cache, attention = known or (None, None)
     costs = ModelCosts(
         weight_bytes=None if tensors is None else total_bytes(tensors),
         weight_source=None if tensors is None else Source.OLLAMA,
         reads=reads,
         kv_cache=cache,
-        attention_operations=operations,
+        attention=attention,
         precision=None if tensors is None else _precision(top),
+        sparse=has_experts(tensors or ()) or (named is not None and bool(named[1].get("expert_count"))),
     )
     return costs, reasons.told()
 

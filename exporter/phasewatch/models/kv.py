@@ -1,81 +1,51 @@
 """What a model keeps of each token, from the shape of its attention, and how wide a number of it is."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from typing import Final
 
 from phasewatch.models.architecture import Architecture, is_empty
 from phasewatch.models.attention import AttentionLayers, attention_layers
-from phasewatch.models.costs import KvCache, KvLayers, Source
+from phasewatch.models.cachetypes import AUTO, ELEMENT_BYTES
+from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, Source
 from phasewatch.models.fields import ModelError, brief
 
-AUTO: Final = "auto"
-"""The data type of a cache that is kept as the model computes."""
-
-_CACHE_BYTES: Final[Mapping[str, float]] = {
-    "float32": 4.0,
-    "f32": 4.0,
-    "float16": 2.0,
-    "half": 2.0,
-    "f16": 2.0,
-    "bfloat16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "fp8_e4m3": 1.0,
-    "fp8_e5m2": 1.0,
-    "fp8_inc": 1.0,
-    "int8": 1.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
-    "iq4_nl": 18 / 32,
-}
-"""Bytes per element by the name of a cache's data type: vLLM's `--kv-cache-dtype` (0.32) and llama.cpp's
-`--cache-type-k`. Types that keep scales or indexes beside the elements in a layout of their own are not in it."""
+_SCALED_TOGETHER: Final = 128
 
 _MODEL_BYTES: Final = frozenset({"bfloat16", "float16", "half"})
 
 
-def with_cache_dtype(cache: KvCache, name: str) -> KvCache | None:
-    """A cache whose elements have the data type that the server names.
+def with_cache_dtype(cache: KvCache, name: str) -> KvCache:
+    """A cache whose elements have the data type that the server or the operator names.
 
     Args:
         cache: with the elements of the model's own type.
-        name: such as vLLM's `cache_config_info` gives for `cache_dtype`, or llama.cpp's `--cache-type-k`.
-
-    Returns:
-        None for a name that is not known.
+        name: such as vLLM's `cache_config_info` gives for `cache_dtype`, or llama.cpp's `--cache-type-k`. One that is
+            not known leaves the shape, with elements of unknown size.
     """
     name = name.lower()
-    if name == AUTO:
-        return cache
-    size = _CACHE_BYTES.get(name)
-    return None if size is None else dataclasses.replace(cache, bytes_per_element=size)
+    return cache if name == AUTO else dataclasses.replace(cache, bytes_per_element=ELEMENT_BYTES.get(name))
 
 
-def kv_cache(model: Architecture, cache_dtype: str = AUTO) -> KvCache:
-    """What the model keeps of each token.
-
-    Args:
-        model: the language model of a config.json.
-        cache_dtype: as the server was told, see `with_cache_dtype`.
+def kv_cache(model: Architecture) -> KvCache:
+    """What the model keeps of each token, with elements of unknown size where `element_bytes` does not know it.
 
     Raises:
-        ModelError: the file does not say, or the data type is not known.
+        ModelError: the file does not say.
     """
     layers = tuple(_kept(attention_layers(model)))
     if not layers:
         raise model.fields.error("layer_types", "no layer keeps anything of single tokens")
-    size = _element_bytes(model) if cache_dtype.lower() == AUTO else _CACHE_BYTES.get(cache_dtype.lower())
-    if size is None:
-        raise ModelError(f"KV cache data type {brief(cache_dtype)} is not known")
+    try:
+        size: float | None = element_bytes(model)
+    except ModelError:
+        size = None
     return KvCache(layers, size, Source.CONFIG_JSON)
 
 
-def attention_operations(model: Architecture) -> float | None:
-    """Floating point operations of one token per token of context, over the layers that attend to everything.
+def attention_costs(model: Architecture) -> tuple[AttentionCosts, ...] | None:
+    """Floating point operations of one token per token that it attends to.
 
     2 for each element of a query against a key and 2 for each element of a value, so 4 x heads x head dimension. Latent
     attention is counted as it is in prefill, with keys and values made of the latent vector. None where tokens are
@@ -84,15 +54,15 @@ def attention_operations(model: Architecture) -> float | None:
     Raises:
         ModelError: the file does not say.
     """
-    total = 0.0
+    found = []
     for kind in attention_layers(model):
-        if kind.latent is not None:
-            if kind.latent.chosen is not None or kind.latent.inner_size is None:
-                return None
-            total += 2.0 * kind.layers * kind.heads * kind.latent.inner_size
-        elif kind.span is None:
-            total += 4.0 * kind.layers * kind.heads * kind.head_size
-    return total
+        if kind.latent is None:
+            found.append(AttentionCosts(4.0 * kind.layers * kind.heads * kind.head_size, kind.span))
+        elif kind.latent.chosen is not None or kind.latent.inner_size is None:
+            return None
+        else:
+            found.append(AttentionCosts(2.0 * kind.layers * kind.heads * kind.latent.inner_size))
+    return tuple(found)
 
 
 def _kept(kinds: tuple[AttentionLayers, ...]) -> Iterator[KvLayers]:
@@ -102,16 +72,26 @@ def _kept(kinds: tuple[AttentionLayers, ...]) -> Iterator[KvLayers]:
             continue
         yield KvLayers(float(kind.layers * (kind.latent.rank + kind.latent.position_size)), kind.latent.chosen)
         if kind.latent.index_size:  # of every token: the index is what the choice is made by
-            yield KvLayers(float(kind.layers * kind.latent.index_size))
+            yield KvLayers(0.0, None, kind.layers * _index_bytes(kind.latent.index_size))
 
 
-def _element_bytes(model: Architecture) -> float:
+def _index_bytes(size: int) -> float:
+    """Bytes of the index of one token in one layer: 8 bits an element and a 32-bit scale for each 128 of them, in
+    whatever data type the cache is (vLLM 0.32: the indexer's cache of DeepSeek-V3.2).
+    """
+    return size + 4 * math.ceil(size / _SCALED_TOGETHER)
+
+
+def element_bytes(model: Architecture) -> float:
     """Bytes of an element where the server keeps the cache as the model computes.
 
     A model in 32 bits is usually served in 16, and some servers follow a checkpoint that asks for a quantised cache:
     neither is known from the file alone.
+
+    Raises:
+        ModelError: so it is.
     """
-    quantisation = model.whole.section("quantization_config") or model.fields.section("quantization_config")
+    quantisation = model.quantisation()
     for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
         if quantisation is not None and not is_empty(quantisation.get(key)):
             raise quantisation.error(key, "whether the server follows it is not known; set model.kv_cache_dtype")

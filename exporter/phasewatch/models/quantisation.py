@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.architecture import Architecture
+from phasewatch.models.architecture import Architecture, is_empty
 from phasewatch.models.fields import Fields, brief
 from phasewatch.models.kv import data_type_bytes
 
@@ -62,7 +62,7 @@ def quantisation(model: Architecture) -> Quantisation:
         ModelError: the file does not say, or names a format that is not known here.
     """
     data_type_bytes(model)
-    fields = model.whole.section("quantization_config") or model.fields.section("quantization_config")
+    fields = model.quantisation()
     if fields is None:
         return Quantisation()
     bits, precision = _width(fields)
@@ -77,6 +77,22 @@ def quantisation(model: Architecture) -> Quantisation:
                 next(key for key in _SKIPPED_KEYS if fields.get(key)), f"what {brief(module)} leaves out is not counted"
             )
     return Quantisation(bits, attention, head, precision)
+
+
+def refuse_uneven(model: Architecture) -> None:
+    """Refuse formats whose weights take other room than their widths say.
+
+    Raises:
+        ModelError: modules have widths of their own (GPTQModel's `dynamic`), or zeros are left out (2:4).
+    """
+    fields = model.quantisation()
+    if fields is None:
+        return
+    if not is_empty(fields.get("dynamic")):
+        raise fields.error("dynamic", "modules of different widths are not counted")
+    sparsity = fields.section("sparsity_config")
+    if sparsity is not None and sparsity.values and sparsity.text("format") != "dense":
+        raise fields.error("sparsity_config", "weights without their zeros are not counted")
 
 
 def _width(fields: Fields) -> tuple[float, Precision | None]:

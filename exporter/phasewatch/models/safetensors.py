@@ -18,7 +18,10 @@ from phasewatch.models.files import file_in, is_plain_name, json_file, json_obje
 from phasewatch.models.tensors import Tensor
 
 LONGEST_HEADER: Final = 100_000_000
-"""Bytes of the longest header that the format allows."""
+"""Bytes of the longest header that the format allows, and of all headers of a folder together."""
+
+MOST_TENSORS: Final = 1_000_000
+"""Of a folder. Mixtures of experts that keep each one apart have some ten thousand."""
 
 MOST_FILES: Final = 1000
 
@@ -92,11 +95,20 @@ def tensors_of(folder: Path, index: Index | None) -> tuple[Tensor, ...] | None:
     if not files or None in files.values():
         return None
     tensors: dict[str, Tensor] = {}
+    length = 0
     for name, path in files.items():
-        for tensor in header(path or folder / name):
+        text, data_bytes = _header_text(path or folder / name)
+        length += len(text)
+        if length > LONGEST_HEADER:
+            raise ModelError(f"{folder}: headers of more than {LONGEST_HEADER // 10**6} MB in all are not read")
+        for tensor in _tensors(path or folder / name, text, data_bytes):
             if tensor.name in tensors:
                 raise ModelError(f"{folder / name}: {brief(tensor.name)} is in another file as well")
             tensors[tensor.name] = tensor
+        if len(tensors) > MOST_TENSORS:
+            raise ModelError(f"{folder}: more than {MOST_TENSORS} tensors are not read")
+    if not any(tensor.size for tensor in tensors.values()):
+        raise ModelError(f"{folder}: the weight files hold nothing: are they complete?")
     return tuple(tensors.values())
 
 
@@ -106,6 +118,11 @@ def header(path: Path) -> tuple[Tensor, ...]:
     Raises:
         ModelError: it cannot be read, or contradicts itself or its size.
     """
+    return _tensors(path, *_header_text(path))
+
+
+def _header_text(path: Path) -> tuple[bytes, int]:
+    """The header of a file, and how many bytes of data follow it."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -115,12 +132,15 @@ def header(path: Path) -> tuple[Tensor, ...]:
                 raise ModelError(f"{path}: a header of {length} bytes is longer than the format allows")
             if length > size - _LENGTH_BYTES:
                 raise ModelError(f"{path}: too short for its header of {length} bytes: is the file complete?")
-            text = file.read(length)
+            return file.read(length), size - _LENGTH_BYTES - length
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _tensors(path: Path, text: bytes, data_bytes: int) -> tuple[Tensor, ...]:
     entries = {name: entry for name, entry in json_object(text, str(path)).items() if name != "__metadata__"}
     tensors = [_tensor(path, name, entry) for name, entry in entries.items()]
-    _refuse_overlaps(path, entries, size - _LENGTH_BYTES - length)
+    _refuse_overlaps(path, entries, data_bytes)
     return tuple(tensors)
 
 
@@ -171,7 +191,7 @@ def _total_size(document: Mapping[str, Any], place: str) -> float | None:
     size = metadata.get("total_size") if isinstance(metadata, dict) else None
     if size is None:
         return None
-    if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < math.inf:
+    if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < _BEYOND_SIZE:
         raise ModelError(f"{place}: metadata.total_size: expected a number of bytes, found {brief(size)}")
     return float(size)
 

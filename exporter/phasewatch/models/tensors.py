@@ -61,7 +61,9 @@ class _Role(Enum):
 _TOWER: Final = re.compile(
     r"^(?:v|mm|a)\."
     r"|(?:^|\.)(?:vision\w*|visual|vit|vpm|resampler|audio\w*|sound_\w+|speech_\w+|multi_modal_projector|mm_projector"
-    r"|mlp1|patch_merger|embed_vision|embed_audio|image_newline|connector|talker|token2wav|code2wav)(?:\.|$)"
+    r"|mlp1|patch_merger|embed_vision|embed_audio|embed_tokens_extend|image_newline|connector|talker|token2wav"
+    r"|code2wav)(?:\.|$)"
+    r"|\.lora_[AB]\.(?:vision|speech)(?:\.|$)"
 )
 _SPECULATIVE: Final = re.compile(r"(?:^|\.)(?:mtp\w*|nextn|eh_proj)(?:\.|$)")
 _ROWS: Final = re.compile(
@@ -78,6 +80,11 @@ _EXPERT: Final = re.compile(r"(?:\.experts|\.ffn_(?:gate|up|down))\.(\d{1,9})\."
 _FUSED: Final = re.compile(r"\.experts\.|_exps\.|_exps$")
 
 
+def has_experts(tensors: Iterable[Tensor]) -> bool:
+    """Whether any tensor is named as an expert, or as all experts of a layer."""
+    return any(_EXPERT.search(tensor.name) or _FUSED.search(tensor.name) for tensor in tensors)
+
+
 def total_bytes(tensors: Iterable[Tensor]) -> float:
     """Bytes of all tensors together."""
     return fsum(tensor.size for tensor in tensors)
@@ -90,7 +97,7 @@ def weights_by_tensor(tensors: Iterable[Tensor], layout: Layout) -> WeightReads:
         ModelError: the tensors are not those of such a model.
     """
     parts: dict[_Role, list[Tensor]] = defaultdict(list)
-    for tensor, role in _with_roles(list(tensors), layout):
+    for tensor, role in _with_roles([tensor for tensor in tensors if tensor.size], layout):
         parts[role].append(tensor)
     if parts[_Role.HEAD]:
         head = parts[_Role.HEAD]

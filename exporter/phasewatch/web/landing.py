@@ -1,14 +1,17 @@
 """The landing page: what a person wants to know first, without Grafana. Plain HTML, no script, nothing from outside."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
 from phasewatch.advice import Advice, advice_for
+from phasewatch.ceiling import Basis, Counted
 from phasewatch.latency import Latency
 from phasewatch.metric import SelfStatus
-from phasewatch.snapshot import EngineReading, TargetSnapshot
+from phasewatch.ollama.inventory import FOREVER_SECONDS
+from phasewatch.ollama.record import ProbeRecord
+from phasewatch.snapshot import EngineReading, ModelReading, TargetSnapshot
 
 STYLE: Final = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
@@ -33,6 +36,8 @@ _NUMBERS: Final = (
     ("prefill, server", "tok/s"),
     ("decode, one stream", "tok/s"),
     ("decode, server", "tok/s"),
+    ("decode of its ceiling", "%"),
+    ("memory bandwidth used", "%"),
     ("first token, p50", "s"),
     ("inter-token, p99", "s"),
     ("running", ""),
@@ -40,6 +45,11 @@ _NUMBERS: Final = (
     ("KV cache", "%"),
     ("no token for", "s"),
 )
+
+
+_MEMORY_HEADS: Final = (
+    "target", "model", "size (GB)", "on the GPU (%)", "context (tokens)", "unloaded at", "probes", "newest probe",
+)  # fmt: skip
 
 
 def page(status: SelfStatus, targets: Sequence[TargetSnapshot]) -> str:
@@ -66,6 +76,10 @@ def _page(status: SelfStatus, targets: Sequence[TargetSnapshot]) -> Iterator[str
         yield from _table(("target", "model", "engine", "state", *heads), (_engine(*row) for row in engines))
         yield "<p>A dash stands for a number that is not known now. Speeds and latencies cover the target's window.</p>"
         yield from _advice(engines)
+    resident = [(target, model) for target in targets for model in target.models if model.loaded]
+    if resident:
+        yield "<h2>In memory</h2>"
+        yield from _table(_MEMORY_HEADS, (_resident(*row) for row in resident))
     yield "</body></html>"
 
 
@@ -107,21 +121,22 @@ def _utc(moment: float) -> str:
 
 def _engine(target: TargetSnapshot, engine: EngineReading) -> str:
     phases, load = engine.phases, engine.load
-    usage = load.kv_cache_usage_ratio
     numbers = (
         _number(phases.prefill_tokens_per_second, 1),
         _number(phases.prefill_throughput_tokens_per_second, 1),
         _number(phases.decode_tokens_per_second, 1),
         _number(phases.decode_throughput_tokens_per_second, 1),
+        _percent(_most_exact(engine.ceiling.decode_ceiling_ratio, Basis.READ, Basis.WEIGHTS)),
+        _percent(_most_exact(engine.ceiling.memory_bandwidth_utilization_ratio, Counted.DERIVED, Counted.ENGINE)),
         _quantile(engine.latencies.time_to_first_token, 0.5),
         _quantile(engine.latencies.inter_token, 0.99),
         _number(load.requests_running, 0),
         _number(load.requests_waiting, 0),
-        _number(None if usage is None else 100 * usage, 0),
+        _percent(load.kv_cache_usage_ratio),
         _number(engine.token_stall_seconds, 1),
     )
     words = _words(engine)
-    names = (target.name, engine.key.model_name, engine.key.engine, words.title if words else "")
+    names = (target.name, engine.key.model_name, engine.key.engine or "", words.title if words else "")
     return (
         "<tr>"
         + "".join(f"<td>{escape(name)}</td>" for name in names)
@@ -142,6 +157,37 @@ def _advice(engines: Sequence[tuple[TargetSnapshot, EngineReading]]) -> Iterator
             yield f"<h2>{escape(words.title)}</h2><p>{escape(words.meaning)}</p><ul>"
             yield from (f"<li>{escape(line)}</li>" for line in (*words.change, *words.avoid))
             yield "</ul>"
+
+
+def _resident(target: TargetSnapshot, model: ModelReading) -> str:
+    probe = model.probe or ProbeRecord()
+    told = "none yet" if probe.success is None else "answered" if probe.success else "failed"
+    numbers = (
+        _number(None if model.bytes is None else model.bytes / 1e9, 2),
+        _percent(model.gpu_ratio),
+        _number(model.context_length_tokens, 0),
+        _expiry(model.expiry),
+        str(probe.probes),
+    )
+    return (
+        f"<tr><td>{escape(target.name)}</td><td>{escape(model.name)}</td>"
+        + "".join(f'<td class="number">{number}</td>' for number in numbers)
+        + f"<td>{told}</td></tr>"
+    )
+
+
+def _expiry(moment: float | None) -> str:
+    if moment is None:
+        return _number(None, 0)
+    return _utc(moment) if moment < time.time() + FOREVER_SECONDS else "never"
+
+
+def _most_exact(found: Mapping[str, float], *labels: str) -> float | None:
+    return next((found[label] for label in labels if label in found), None)
+
+
+def _percent(value: float | None) -> str:
+    return _number(None if value is None else 100 * value, 0)
 
 
 def _number(value: float | None, digits: int) -> str:
