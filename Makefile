@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format bench clean
+.PHONY: help install run test lint format alerts bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ lint: $(INSTALLED)  ## Check style and types
 format: $(INSTALLED)  ## Put the source into form
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+alerts: $(INSTALLED)  ## Write the generated alert rules anew, from alerts/objectives.yml and the thresholds
+	$(BIN)/python alerts/slo.py
+	$(BIN)/python alerts/thresholds.py
 
 bench: $(INSTALLED)  ## Measure speed and memory (about a minute; MEMORY_SECONDS=600 for the long memory run)
 	$(BIN)/python bench/bench.py
