@@ -148,3 +148,17 @@ def test_the_operators_figures_beat_everything() -> None:
     assert costs.reads.bytes_per_step() == 19e9
     assert costs.kv_cache is not None
     assert costs.kv_cache.bytes_per_token() == 1000
+
+
+def test_a_processor_of_the_table_is_the_hosts_memory_of_an_ollama() -> None:
+    facts, notes = devices_of(target("ollama", name="CPU DDR5-5600 dual channel"), ())
+    assert facts.cpu_memory_bandwidth == pytest.approx(89.6e9)
+    assert notes == ()
+    told, _ = devices_of(target("ollama", name="CPU DDR5-5600 dual channel", cpu_memory_bandwidth="50GB/s"), ())
+    assert told.cpu_memory_bandwidth == 50e9
+
+
+def test_an_ollama_whose_host_is_known_needs_no_device() -> None:
+    assert devices_of(target("ollama", cpu_memory_bandwidth="50GB/s"), ())[1] == ()
+    assert devices_of(target("ollama"), ())[1] != ()
+    assert devices_of(target("ollama", name="Quantum 9000", cpu_memory_bandwidth="50GB/s"), ())[1] != ()

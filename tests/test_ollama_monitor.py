@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta, timezone
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -19,6 +20,7 @@ from ollama_hours import Lives, Watched, Wrap, somebody, watch
 from ollama_wire import Model, timestamp
 from pages import value, values
 from phasewatch.config import Target
+from phasewatch.hardware.settings import DeviceSettings
 from phasewatch.ollama.answer import ProbeReason
 from phasewatch.ollama.settings import ModelProbe, ProbeSettings
 from phasewatch.ollamamonitor import OllamaMonitor
@@ -746,3 +748,28 @@ class Only(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         way = self.probes if request.url.path == "/api/generate" else self.server
         return await way.handle_async_request(request)
+
+
+@pytest.mark.parametrize(("vram_bytes", "lines"), [(0, 1), (60_000_000, 1), (115_941_047, 0)])
+def test_a_part_in_memory_of_unknown_speed_is_told_once(
+    vram_bytes: int, lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # whether this machine was ever measured has no say
+    timeline = Timeline()
+    server = Ollama(replace(A, vram_bytes=vram_bytes))
+    transport = OllamaTransport(server, timeline)
+    device = DeviceSettings(name="NVIDIA L40S")
+    target = Target("o", "ollama", URL, device=device)
+
+    async def work() -> None:
+        await once().live(transport)
+        monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, transport, seeded(1))
+        for _ in range(3):
+            await monitor.scrape()
+            await monitor.find_device()
+        await monitor.close()
+
+    with capture_logs() as logs:
+        timeline.run(work())
+    notes = [line["note"] for line in logs if line["event"] == "device" and "cpu_memory_bandwidth" in line["note"]]
+    assert len(notes) == lines

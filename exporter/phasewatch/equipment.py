@@ -11,6 +11,8 @@ from phasewatch.hardware.combine import device_facts
 from phasewatch.hardware.detect import Detected, Reported, amd_devices, nvidia_devices
 from phasewatch.hardware.facts import DeviceFacts, Layout
 from phasewatch.hardware.measure import stored
+from phasewatch.hardware.resolve import Resolved, resolve
+from phasewatch.hardware.settings import DeviceSettings
 from phasewatch.models.cachetypes import is_known
 from phasewatch.models.configured import unfit_parameters, with_configuration
 from phasewatch.models.costs import ModelCosts
@@ -100,7 +102,7 @@ def devices_of(target: Target, reported: tuple[Reported, ...]) -> tuple[DeviceFa
         reported: by drivers or a DCGM exporter.
     """
     told = target.device
-    return device_facts(
+    facts, notes = device_facts(
         name=told.name,
         memory=told.memory,
         count=told.count,
@@ -111,6 +113,20 @@ def devices_of(target: Target, reported: tuple[Reported, ...]) -> tuple[DeviceFa
         reported=reported,
         measured=stored().memory_bandwidth if is_local(target.url) else None,
     )
+    if target.backend != "ollama":
+        return facts, notes
+    host = told.cpu_memory_bandwidth or _processors_bandwidth(told) or facts.cpu_memory_bandwidth
+    facts = replace(facts, cpu_memory_bandwidth=host)
+    nothing_told = told.name is None and told.memory_bandwidth is None and not reported
+    return facts, () if nothing_told and host is not None else notes
+
+
+def _processors_bandwidth(told: DeviceSettings) -> float | None:
+    """Bytes per second of the host's memory where a processor of the table is named as the device of an Ollama, which
+    tells for each model how much of it is there.
+    """
+    found = resolve(told.name) if told.name else None
+    return found.memory_bandwidth if isinstance(found, Resolved) and found.device.kind == "cpu" else None
 
 
 def costs_of_root(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tuple[str, ...]]:

@@ -38,6 +38,7 @@ class DeviceFinder:
         self._found: DeviceFacts | None = None
         self._looks = 0
         self._said: set[str] = set()
+        self._no_driver: str | None = None
 
     async def find(self) -> DeviceFacts | None:
         """The devices; None if nothing has changed since the last look, or they cannot be known for the time being."""
@@ -53,7 +54,7 @@ class DeviceFinder:
         facts, notes = await asyncio.to_thread(devices_of, self._target, reported)
         self._found = facts
         for note in notes:
-            self._say(note, once=note)
+            self._say(f"{note} ({self._no_driver})" if self._no_driver else note, once=note)
         return None if facts == before else facts
 
     async def _reported(self) -> tuple[Reported, ...]:
@@ -68,7 +69,7 @@ class DeviceFinder:
             detected = await asyncio.to_thread(local_devices)
             if detected.devices:
                 return detected.devices
-            logger().debug("no driver", target=self._target.name, reason=detected.reason)
+            self._no_driver = detected.reason
         return await self._from_page(self._target.device.page) if self._target.device.page else ()
 
     async def _from_page(self, url: str) -> tuple[Reported, ...]:

@@ -21,7 +21,7 @@ from phasewatch.ollama.inventory import Inventory, Loaded, Stored, capabilities,
 from phasewatch.ollama.outcome import Result, finish
 from phasewatch.ollama.policy import loadable, pace, plan, skipped_as_gone, still_loaded
 from phasewatch.ollama.prompt import Kind, Request
-from phasewatch.ollama.reading import snapshot
+from phasewatch.ollama.reading import gpu_ratio, snapshot
 from phasewatch.ollama.state import Key, OllamaState, Shown, fail, observe, succeed, succeed_late
 
 PROBE_TICK: Final = 0.25
@@ -75,6 +75,7 @@ class OllamaMonitor(Monitor):
         self._asked_to_show: dict[str, float] = {}
         self._probe_task: asyncio.Task[None] | None = None
         self._probing: Key | None = None
+        self._missed_host_memory = False
 
     def jobs(self) -> Sequence[Job]:
         """The scrape, and the look whether a probe is due."""
@@ -123,6 +124,23 @@ class OllamaMonitor(Monitor):
             return
         if device is not None:
             self._show(replace(self._state, device=device))
+        self._miss_host_memory()
+
+    def _miss_host_memory(self) -> None:
+        """Say once that a model has no ceiling because nobody knows how fast the memory is that holds a part of it."""
+        state = self._state
+        version = parse_version(state.version)
+        shares = (
+            [(model.name, gpu_ratio(model, version)) for model in state.inventory.loaded] if state.inventory else []
+        )
+        partly = [name for name, share in shares if share is not None and share < 1]
+        if partly and state.device.cpu_memory_bandwidth is None and not self._missed_host_memory:
+            self._missed_host_memory = True
+            note = (
+                f"{partly[0]} is wholly or partly in the host's memory, whose bandwidth is not known: "
+                "set device.cpu_memory_bandwidth, or run `phasewatch devices --measure` on that machine"
+            )
+            logger().info("device", target=self.target.name, note=note)
 
     def _take_failure(self, error: ScrapeError, timing: Timing) -> None:
         self._show(fail(self._state, error, timing))
