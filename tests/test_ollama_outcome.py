@@ -447,3 +447,31 @@ def test_a_count_that_does_not_follow_the_prompt_calibrates_nothing_and_tells_no
 def test_a_long_prompt_calibrates_nothing() -> None:
     long = figures(prompt_tokens=3000, computed_tokens=3000)
     assert model_of(after(result(long, kind=Kind.LONG))).tokens_per_word is None
+
+
+def loading(**facts: Any) -> Result:
+    return result(None, kind=Kind.LOAD, course=None, **facts)
+
+
+def test_a_load_says_nothing_of_what_probes_take_and_the_next_one_waits_an_interval() -> None:
+    state = after(loading(ended=SENT + 160))
+    assert model_of(state).cost == {}
+    assert model_of(state).due == SENT + 160 + SOON_SECONDS
+    assert model_of(state).load_due == SENT + 160 + SETTINGS.interval
+    again = after(loading(ended=SENT + 160), state)
+    assert model_of(again).load_due == SENT + 160 + 2 * SETTINGS.interval
+    assert model_of(after(result(figures()), again)).loads == 0
+
+
+def test_a_refused_probe_is_not_the_first_after_a_load() -> None:
+    refused = after(failed(ProbeReason.BUSY), known(witnessed=True))
+    state = after(result(figures()), refused)
+    assert counted(record_of(state)) == {"busy": 1, "first_after_load": 1}
+
+
+def test_a_queue_that_is_never_shorter_is_still_a_queue() -> None:
+    state = known()
+    for _ in range(6):
+        state = after(result(None, course=Course(0.001, 76.5)), state)
+    assert record_of(state).queue_seconds == pytest.approx(75.5)
+    assert state.backoffs > 1

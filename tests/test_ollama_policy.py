@@ -269,6 +269,14 @@ def test_a_model_that_may_be_loaded_is_loaded_as_the_operator_says_where_nothing
     assert skipped(full, LOADING) is Skip.OTHERS_LOADED
 
 
+def test_a_model_that_was_loaded_within_the_last_interval_is_not_loaded_again() -> None:
+    waiting = ModelState(due=0.0, load_due=NOW + 1)
+    state = OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: waiting})
+    assert decide(state, LOADING)[1] is None
+    ready_again = replace(state, models={KEY: replace(waiting, load_due=NOW)})
+    assert sent(ready_again, LOADING).kind is Kind.LOAD
+
+
 def test_a_model_that_runs_elsewhere_or_makes_embeddings_is_not_loaded_either() -> None:
     for facts, reason in (
         ({"remote": True}, Skip.REMOTE),

@@ -105,9 +105,21 @@ def test_where_the_budget_paces_the_probes_a_measurement_holds_for_two_of_its_ro
     assert decode(gone, NOW + 1200.1) is None
 
 
-def test_a_long_measurement_holds_for_two_of_its_own_intervals() -> None:
-    assert prefill(up(model(None, LONG)), NOW + 7200) == pytest.approx(2000 / 0.55)
-    assert prefill(up(model(None, LONG)), NOW + 7200.1) is None
+def test_a_long_measurement_holds_for_two_of_its_own_intervals_beside_a_short_one() -> None:
+    def at(age: float) -> OllamaState:
+        known = model(SHORT, LONG, time=NOW)
+        old = {**known.measurements, Kind.LONG: Measurement(NOW - age, LONG)}
+        return up(replace(known, measurements=old))
+
+    assert prefill(at(7200)) == pytest.approx(1800 / 0.45)
+    assert prefill(at(7200.1)) == pytest.approx(2000.0)
+
+
+def test_a_long_measurement_alone_speaks_for_nothing() -> None:
+    known = up(model(None, LONG))
+    assert prefill(known) is None
+    assert decode(known) is None
+    assert engine(known).latencies.time_to_first_token.mean is None
 
 
 def test_prefill_between_two_lengths_leaves_out_what_every_request_costs() -> None:
@@ -128,7 +140,7 @@ def test_what_a_prompt_costs_whatever_its_length_is_what_is_left_beside_its_toke
 def test_decode_and_the_first_token_are_those_of_the_short_probe() -> None:
     slower = replace(LONG, decode_seconds=1.0, total_seconds=9.0)
     assert engine(up(model(SHORT, slower))).latencies == engine(up(model(SHORT))).latencies
-    assert decode(up(model(None, slower))) == pytest.approx(31.0)
+    assert decode(up(model(SHORT, slower))) == decode(up(model(SHORT)))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from ollama_facts import WALL, A, B, figures, inventory, loaded, stored
 from phasewatch.errors import Reason, ScrapeError
+from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.health import Timing
 from phasewatch.models.costs import ModelCosts
 from phasewatch.ollama.inventory import Inventory, Loaded
@@ -24,6 +25,7 @@ from phasewatch.ollama.state import (
     observe,
     succeed,
     succeed_late,
+    taken_over,
 )
 
 PACE = Pace(first=10.0, quiet=3.0, least=150.0)
@@ -135,7 +137,7 @@ def test_a_model_that_leaves_takes_its_measurements_with_it_and_keeps_what_was_l
     model = gone.models[KEY]
     assert (model.residency, model.measurements) == (None, {})
     assert (model.tokens_per_word, model.quarantine, model.cost) == (1.4, "reloads", {Kind.SHORT: 2.0})
-    back = observe(gone, inventory(loaded()), 50.0, PACE)
+    back = observe(gone, expiring(400), 50.0, PACE)
     assert residency(back).witnessed
     assert residency(back).probes == 0
     assert back.models[KEY].due == 50.0 + PACE.first
@@ -200,8 +202,25 @@ def test_a_refused_connection_means_that_the_models_are_gone() -> None:
     assert state.inventory is not None
     assert state.inventory.loaded == ()
     assert (state.models[KEY].residency, state.models[KEY].measurements) == (None, {})
-    back = observe(state, inventory(loaded()), 60.0, PACE)
+    back = observe(state, expiring(400), 60.0, PACE)
     assert residency(back).witnessed
+
+
+@pytest.mark.parametrize("expires_at", [300, 310, 310.5])
+def test_a_model_that_was_out_of_sight_and_expires_as_before_was_never_gone(expires_at: float) -> None:
+    known = own(looks(expiring(300)), own_expires_at=WALL + 310)
+    lost = fail(known, ScrapeError(Reason.CONNECT, "reset"), TIMING)
+    found = residency(observe(lost, expiring(expires_at), 60.0, PACE))
+    assert found.user_expires_at == WALL + 300
+    assert not found.witnessed
+
+
+def test_what_another_monitor_takes_over_is_all_but_the_device() -> None:
+    before = replace(looks(expiring(300)), device=DeviceFacts(name="L40S"), rest_until=7.0)
+    after = taken_over(before, None)
+    assert after == replace(before, device=DeviceFacts())
+    probing = residency(taken_over(before, KEY))
+    assert probing.unsettled
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.CONNECT])

@@ -134,6 +134,8 @@ class Exporter:
 
     def _schedule(self, target: Target) -> Monitor:
         monitor = _MONITORS[target.backend](target, time.monotonic, time.time)
+        if target.name in self._monitors:
+            monitor.take_over(self._monitors[target.name])
         now = datetime.now(UTC)
         for job in monitor.jobs():
             every = IntervalTrigger(seconds=job.seconds, timezone=UTC)

@@ -68,6 +68,13 @@ class Monitor(ABC):
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self._disconnect()
 
+    def take_over(self, before: "Monitor") -> None:  # noqa: B027  # most kinds of servers lose nothing by a reload
+        """Go on from what another monitor of the same server knows, where that must not be forgotten.
+
+        Args:
+            before: watched the target of this name until its configuration changed.
+        """
+
     @abstractmethod
     def _health(self) -> Health:
         """How the scrapes went so far."""

@@ -22,7 +22,7 @@ from phasewatch.ollama.outcome import Result, finish
 from phasewatch.ollama.policy import loadable, pace, plan, skipped_as_gone, still_loaded
 from phasewatch.ollama.prompt import Kind, Request
 from phasewatch.ollama.reading import gpu_ratio, snapshot
-from phasewatch.ollama.state import Key, OllamaState, Shown, fail, observe, succeed, succeed_late
+from phasewatch.ollama.state import Key, OllamaState, Shown, fail, observe, succeed, succeed_late, taken_over
 
 PROBE_TICK: Final = 0.25
 """Seconds between looks whether a probe is due; nothing is asked of the server before one is."""
@@ -76,6 +76,8 @@ class OllamaMonitor(Monitor):
         self._probe_task: asyncio.Task[None] | None = None
         self._probing: Key | None = None
         self._missed_host_memory = False
+        self._probe_ended = 0.0
+        self._not_before = 0.0
 
     def jobs(self) -> Sequence[Job]:
         """The scrape, and the look whether a probe is due."""
@@ -96,15 +98,21 @@ class OllamaMonitor(Monitor):
         """Begin a probe if one is due and none is under way."""
         if self._probe_task is not None and not self._probe_task.done():
             return
-        if self._state.health.up and self._plan() is not None:
+        if self._state.health.up and self._clock() >= self._not_before and self._plan() is not None:
             self._probe_task = asyncio.create_task(self._probe_until_closed())
             self._under_way.add(self._probe_task)  # `close` must find it even before it has run
+
+    def take_over(self, before: Monitor) -> None:
+        """Go on from what another monitor of the same server knows: who uses its models, and what is owed to it."""
+        if isinstance(before, OllamaMonitor) and before.target.url == self.target.url:
+            self._show(taken_over(before._state, before._probing))  # noqa: SLF001  # one of its own kind
 
     def _health(self) -> Health:
         return self._state.health
 
     async def _read(self, sent: float) -> None:
         version = await self._engine.version()
+        asked = self._clock()
         try:
             inventory = await self._inventory()
         except ScrapeError as error:
@@ -113,7 +121,8 @@ class OllamaMonitor(Monitor):
             timing = Timing(sent, self._clock(), self._wall_clock())
             self._show(succeed_late(self._state, version, error, timing))
             return
-        self._observe(inventory)
+        if asked >= self._probe_ended:  # what was asked before does not know of the expiry that the probe has caused
+            self._observe(inventory)
         self._show(succeed(self._state, version, Timing(sent, self._clock(), self._wall_clock())))
 
     async def _find_device(self) -> None:
@@ -231,6 +240,7 @@ class OllamaMonitor(Monitor):
                 self._probing = request.key
                 await self._carry_out(request)
         except ScrapeError as error:
+            self._not_before = self._clock() + self.target.interval
             logger().debug("no probe", target=self.target.name, error=error.message)
         except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
             logger().error("probe broke", target=self.target.name, exc_info=True)
@@ -256,6 +266,7 @@ class OllamaMonitor(Monitor):
         sent = self._clock()
         answered = await self._ask(request, before)
         ended, wall = self._clock(), self._wall_clock()
+        self._probe_ended = ended
         try:
             after = await self._inventory()
         except ScrapeError:

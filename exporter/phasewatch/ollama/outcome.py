@@ -1,5 +1,6 @@
 """What the answer to a probe changes: measurements, counters, when the next comes, and whether it did harm."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -38,6 +39,9 @@ _UNFINISHED: Final = frozenset(
     {ProbeReason.CONNECT, ProbeReason.INTERNAL, ProbeReason.TIMEOUT, ProbeReason.TLS, ProbeReason.TOO_LARGE}
 )
 """Failures of requests that may still run on the server."""
+
+_LONGEST_IDLE: Final = 1.0
+"""Rest of an idle server's answer, in seconds; more is a queue, even if it is never shorter."""
 
 _THIN_RETRIES: Final = 3
 _MOST_BACKOFFS: Final = 4
@@ -94,7 +98,7 @@ def finish(state: OllamaState, result: Result, settings: ProbeSettings, random: 
         _with_own_expiry(known, result),
         due=result.ended + settings.interval * random.uniform(*_JITTER),
         probed_at=result.ended,
-        cost=known.cost if result.error else {**known.cost, kind: _worked(state, known, result)},
+        cost=_cost(state, known, result),
         skip=None,
     )
     if kind is Kind.LONG:
@@ -105,7 +109,7 @@ def finish(state: OllamaState, result: Result, settings: ProbeSettings, random: 
         state = replace(state, rest_until=result.ended + rest, owed=0.0)
     if kind is Kind.LOAD:
         state = _put(state, result, model, record)
-        return _failed(state, result, settings) if result.error else _loaded(state, result)
+        return _failed(state, result, settings) if result.error else _loaded(state, result, settings)
     harm = _harm(state, result)
     if harm is not None:
         model, record = replace(model, quarantine=harm), _reloaded(state, record, result.course)
@@ -127,6 +131,13 @@ def _worked(state: OllamaState, known: ModelState, result: Result) -> float:
     return min(result.seconds, usual) if result.error is not None else result.seconds
 
 
+def _cost(state: OllamaState, known: ModelState, result: Result) -> Mapping[Kind, float]:
+    """What probes took, with that of an answered one. A load is none: what it takes says nothing of the next probe."""
+    if result.error is not None or result.request.kind is Kind.LOAD:
+        return known.cost
+    return {**known.cost, result.request.kind: _worked(state, known, result)}
+
+
 def _put(state: OllamaState, result: Result, model: ModelState, record: ProbeRecord) -> OllamaState:
     key = result.request.key
     return replace(state, models={**state.models, key: model}, records={**state.records, key[0]: record})
@@ -141,10 +152,10 @@ def _with_own_expiry(model: ModelState, result: Result) -> ModelState:
     refused = result.error is not None and result.error.reason in _REFUSED
     caused = replace(
         model.residency,
-        own_expires_at=now_listed.expires_at if now_listed else model.residency.own_expires_at,
+        own_expires_at=now_listed.expires_at if now_listed and not refused else model.residency.own_expires_at,
         # The scheduler moves the expiry a moment after the answer, and at the end of what was given up.
         unsettled=not refused and (not moved or (result.error is not None and result.error.reason in _UNFINISHED)),
-        probes=model.residency.probes + 1,
+        probes=model.residency.probes + (not refused),
     )
     return replace(model, residency=caused)
 
@@ -153,11 +164,13 @@ def _entry(inventory: Inventory | None, key: tuple[str, str]) -> Loaded | None:
     return next((model for model in inventory.loaded if model.key == key), None) if inventory else None
 
 
-def _loaded(state: OllamaState, result: Result) -> OllamaState:
+def _loaded(state: OllamaState, result: Result, settings: ProbeSettings) -> OllamaState:
     """A load that the operator allowed, on a server where nothing else was loaded: our clock tells how long it took."""
     key = result.request.key
-    record = replace(state.records[key[0]], success=True, load_seconds=result.seconds)
-    soon = replace(state.models[key], failures=0, due=result.ended + SOON_SECONDS)
+    record, model = replace(state.records[key[0]], success=True, load_seconds=result.seconds), state.models[key]
+    # A model that leaves before it can be measured is loaded more and more rarely.
+    later = result.ended + settings.interval * 2 ** min(model.loads, _MOST_BACKOFFS)
+    soon = replace(model, failures=0, due=result.ended + SOON_SECONDS, load_due=later, loads=model.loads + 1)
     return _put(state, result, soon, record)
 
 
@@ -257,7 +270,7 @@ def _calibrated(model: ModelState, request: Request, sample: Sample) -> tuple[Mo
 
 def _waited(state: OllamaState, went: Course) -> float:
     """Seconds that a probe had to wait for its turn; before the first answer all that was left over counts as such."""
-    idle = min(*state.rests, went.rest) if state.rests else 0.0
+    idle = min(*state.rests, went.rest, _LONGEST_IDLE) if state.rests else 0.0
     return went.rest - idle
 
 
@@ -278,7 +291,7 @@ def _measured(
     settings: ProbeSettings,
 ) -> OllamaState:
     kind = result.request.kind
-    model = replace(model, measurements={**model.measurements, kind: Measurement(result.ended, sample)})
+    model = replace(model, loads=0, measurements={**model.measurements, kind: Measurement(result.ended, sample)})
     if _long_may_follow(model, result, settings):
         model = replace(model, due=min(model.due, result.ended + SOON_SECONDS))
     state = _put(state, result, model, replace(record, success=True, last_success=result.wall))

@@ -36,7 +36,7 @@ _FIRST_WITHIN: Final = 30.0
 
 def pace(settings: ProbeSettings, random: Random) -> Pace:
     """When models are probed: the first time well within one interval of the start, and not all at once."""
-    first = min(settings.interval, _FIRST_WITHIN) * random.uniform(0.2, 0.6)
+    first = min(settings.interval, _FIRST_WITHIN) * random.uniform(0.2, 0.5)
     return Pace(first=first, quiet=min(_QUIET, settings.interval / 4), least=settings.interval / 2)
 
 
@@ -77,7 +77,7 @@ def _due(state: OllamaState, settings: ProbeSettings, now: float) -> list[Key]:
         (model.due, key)
         for key, model in state.models.items()
         if model.due <= now
-        and (model.residency is not None or _may_load(inventory.stored, settings, key))
+        and (model.residency is not None or (model.load_due <= now and _may_load(inventory.stored, settings, key)))
         and model_settings(settings, key[0]).enabled
     ]
     return [key for _, key in sorted(found)]

@@ -105,8 +105,8 @@ def _counted_twice(model: Loaded, version: Version | None) -> bool:
 def _engine(state: OllamaState, target: Target, inventory: Inventory, model: Loaded, now: float) -> EngineReading:
     known = state.models.get(model.key)
     valid = _valid(known, now, _lifetime(state, target), target) if known else {}
-    newest = valid.get(Kind.SHORT) or valid.get(Kind.LONG)
-    sample = newest.sample if newest else None
+    short = valid.get(Kind.SHORT)
+    sample = short.sample if short else None
     shown = state.shown.get(model.digest)
     share = gpu_ratio(model, parse_version(state.version))
     ceiling = Ceiling()
@@ -162,9 +162,11 @@ def _prefill(valid: Mapping[Kind, Measurement]) -> float | None:
     whatever its length is left out; otherwise over the longer prompt.
     """
     short, long = valid.get(Kind.SHORT), valid.get(Kind.LONG)
+    if short is None:
+        return None
     rates = [found.sample.prefill_tokens_per_second for found in (long, short) if found]
     whole = next((rate for rate in rates if rate is not None), None)
-    if short is None or long is None or whole is None:
+    if long is None or whole is None:
         return whole
     slope = _slope(short, long)
     return slope if slope is not None and whole / _SLOPE_BAND <= slope <= whole * _SLOPE_BAND else whole

@@ -64,7 +64,10 @@ class ModelState:
         due: monotonic time of the next probe.
         long_due: monotonic time from which it may be a long one.
         probed_at: monotonic time at which the newest probe ended.
+        load_due: monotonic time from which a probe may load it, where the operator allows that.
+        loads: loads in a row after which nothing could be measured.
         residency: None while it is not in memory.
+        last: the residency that seemed to end last: one look without it, or a broken connection, need not be its end.
         measurements: the newest of each kind in this residency.
         tokens_per_word: of our prompts.
         cost: seconds that the newest probe of each kind took.
@@ -76,8 +79,11 @@ class ModelState:
 
     due: float
     long_due: float = 0.0
+    load_due: float = 0.0
+    loads: int = 0
     probed_at: float | None = None
     residency: Residency | None = None
+    last: Residency | None = None
     measurements: Mapping[Kind, Measurement] = field(default_factory=dict)
     tokens_per_word: float | None = None
     cost: Mapping[Kind, float] = field(default_factory=dict)
@@ -139,7 +145,7 @@ def succeed(state: OllamaState, version: str | None, timing: Timing) -> OllamaSt
 
 def succeed_late(state: OllamaState, version: str | None, error: ScrapeError, timing: Timing) -> OllamaState:
     """The state after a scrape of a server that lives but did not say in time what it holds, as while it loads."""
-    return replace(state, health=late(state.health, error, timing), version=version, inventory=None)
+    return replace(state, health=late(state.health, error, timing), version=version, inventory=None, looked=True)
 
 
 def fail(state: OllamaState, error: ScrapeError, timing: Timing) -> OllamaState:
@@ -147,9 +153,24 @@ def fail(state: OllamaState, error: ScrapeError, timing: Timing) -> OllamaState:
     state = replace(state, health=failed(state.health, error, timing))
     if error.reason is not Reason.CONNECT:
         return state
-    gone = {key: replace(model, residency=None, measurements={}) for key, model in state.models.items()}
+    gone = {key: _gone(model) for key, model in state.models.items()}
     empty = None if state.inventory is None else replace(state.inventory, loaded=())
     return replace(state, version=None, inventory=empty, models=gone)
+
+
+def taken_over(state: OllamaState, probing: Key | None) -> OllamaState:
+    """What another monitor of the same server goes on from; the device is found anew.
+
+    Args:
+        state: of the monitor before.
+        probing: the model that it was probing, if it was: that probe is given up, and its expiry is still ours.
+    """
+    known = state.models.get(probing) if probing else None
+    models = state.models
+    if probing is not None and known is not None and known.residency is not None:
+        open_ended = replace(known, residency=replace(known.residency, unsettled=True))
+        models = {**models, probing: open_ended}
+    return replace(state, models=models, device=DeviceFacts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +214,7 @@ def observe(
         if key in loaded:
             models[key] = _still_there(known, loaded[key], now, pace, ours=key == probing)
         else:
-            models[key] = replace(known, residency=None, measurements={})
+            models[key] = _gone(known)
     for key, model in loaded.items():
         if key not in models:
             models[key] = _new(ModelState(due=now + pace.first), model, now, witnessed=state.looked)
@@ -220,9 +241,18 @@ def _records_of(records: Mapping[str, ProbeRecord], inventory: Inventory) -> Map
     return {name: record for name, record in records.items() if name in there}
 
 
+def _gone(known: ModelState) -> ModelState:
+    return replace(known, residency=None, last=known.residency or known.last, measurements={})
+
+
 def _new(known: ModelState, model: Loaded, now: float, *, witnessed: bool) -> ModelState:
+    last = known.last
+    if last is not None and not _loaded_anew(last.model, model):
+        own = _is_own(last.own_expires_at, model.expires_at)
+        if own or model.expires_at == last.model.expires_at:  # anybody's request, and a load, would have moved it
+            return replace(known, residency=replace(last, model=model), last=None, measurements={})
     residency = Residency(witnessed, model, model.expires_at, None, now)
-    return replace(known, residency=residency, measurements={}, failures=0, thin=0)
+    return replace(known, residency=residency, last=None, measurements={}, failures=0, thin=0)
 
 
 def _still_there(known: ModelState, model: Loaded, now: float, pace: Pace, *, ours: bool) -> ModelState:
