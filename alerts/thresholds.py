@@ -2,6 +2,9 @@
 
 PromQL cannot combine every threshold with every target by itself, since neither side of such a match is unique. So
 there is one rule for each threshold of rules/phasewatch-thresholds.yml.
+
+An override for everything is one without any label: `vector(1)` has none either. One with a label that is misspelled is
+for nothing, and not for everything.
 """
 # ruff: noqa: INP001  # a script beside the files it writes, no package
 
@@ -25,12 +28,16 @@ _HEAD: Final = """\
 groups:
   - name: phasewatch-effective-thresholds
     rules:
-      # What a threshold can be for.
+      # What a threshold can be for. A missed scrape does not show here, or every alert of the target would begin anew.
       - record: target_model:phasewatch_subject:group
         expr: |2
-            group by (target) (llm_target_up)
+            group by (target) (last_over_time(llm_target_up[5m]))
           or
-            group by (target, model_name) ({__name__=~"llm_saturation_state|llm_requests_running|llm_model_loaded"})
+            group by (target, model_name) (last_over_time(llm_saturation_state[5m]))
+          or
+            group by (target, model_name) (last_over_time(llm_requests_running[5m]))
+          or
+            group by (target, model_name) (last_over_time(llm_model_loaded[5m]))
 """
 
 _RULE: Final = """
@@ -50,7 +57,7 @@ _RULE: Final = """
               target_model:phasewatch_subject:group
             * on () group_left ()
               (
-                  max(phasewatch_threshold_override:{name}{{target="", model_name=""}})
+                  max(phasewatch_threshold_override:{name} and vector(1))
                 or
                   max(phasewatch_threshold:{name})
               )

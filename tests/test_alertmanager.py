@@ -26,6 +26,7 @@ RUNBOOK: Final = "https://example.org/LLMEngineStuck.md"
 HERE: Final = {"job": "phasewatch", "instance": "phasewatch:10061"}
 CHAT: Final = {**HERE, "target": "chat", "backend": "vllm"}
 ENGINE: Final = {**CHAT, "model_name": "tiny", "engine": "0"}
+MODEL: Final = {**CHAT, "model_name": "tiny"}
 OTHER_ENGINE: Final = {**ENGINE, "engine": "1"}
 VLLM: Final = {"job": "vllm", "instance": "vllm:8000", "target": "chat", "model_name": "tiny", "engine": "0"}
 
@@ -206,6 +207,10 @@ SILENCED: Final = [
     ("LLMEngineStuck", ENGINE, "LLMTokenStall", ENGINE),
     ("LLMEngineStuck", ENGINE, "LLMWaitingQueueGrowing", ENGINE),
     ("LLMEngineStuck", ENGINE, "LLMRequestsDeferred", ENGINE),
+    ("LLMEngineStuck", MODEL, "LLMTimeToFirstTokenBudgetBurn", VLLM),
+    ("LLMTokenStall", MODEL, "LLMInterTokenLatencyBudgetBurn", VLLM),
+    ("LLMWaitingQueueGrowing", MODEL, "LLMTimeToFirstTokenBudgetBurn", VLLM),
+    ("LLMInterTokenLatencyHigh", MODEL, "LLMInterTokenLatencyBudgetBurn", VLLM),
     ("LLMTokenStall", ENGINE, "LLMWaitingQueueGrowing", ENGINE),
     ("LLMTokenStall", ENGINE, "LLMInterTokenLatencyHigh", ENGINE),
     ("LLMTokenStall", ENGINE, "LLMTimeToFirstTokenHighPrefill", ENGINE),
@@ -216,8 +221,9 @@ SILENCED: Final = [
     *((state, ENGINE, "LLMTimeToFirstTokenHighQueue", ENGINE) for state in (*STATES, "LLMShedding")),
     ("LLMInterTokenLatencyHigh", ENGINE, "LLMDecodeBelowBaseline", ENGINE),
     ("LLMMemoryBandwidthDropped", ENGINE, "LLMDecodeBelowCeiling", ENGINE),
-    ("LLMModelPartlyOnCpu", {**CHAT, "model_name": "tiny"}, "LLMDecodeBelowCeiling", {**CHAT, "model_name": "tiny"}),
-    ("LLMProbeCausedReload", CHAT, "LLMColdLoadsFrequent", {**CHAT, "model_name": "tiny"}),
+    ("LLMDecodeBelowBaseline", ENGINE, "LLMDecodeBelowCeiling", ENGINE),
+    ("LLMModelPartlyOnCpu", MODEL, "LLMDecodeBelowCeiling", MODEL),
+    ("LLMProbeCausedReload", CHAT, "LLMColdLoadsFrequent", MODEL),
     ("LLMTimeToFirstTokenBudgetBurn", VLLM, "LLMTimeToFirstTokenBudgetBurn", VLLM),
 ]
 
@@ -237,6 +243,8 @@ TOLD: Final = [
     ("LLMKvCacheFull", ENGINE, "LLMPreempting", ENGINE),
     ("LLMWaitingQueueGrowing", ENGINE, "LLMTimeToFirstTokenHighPrefill", ENGINE),
     ("LLMInterTokenLatencyHigh", ENGINE, "LLMMemoryBandwidthDropped", ENGINE),
+    ("LLMDecodeBelowCeiling", ENGINE, "LLMDecodeBelowBaseline", ENGINE),
+    ("LLMExporterDown", HERE, "LLMTimeToFirstTokenBudgetBurn", VLLM),
     ("LLMTimeToFirstTokenBudgetBurn", VLLM, "LLMInterTokenLatencyBudgetBurn", VLLM),
 ]
 

@@ -215,12 +215,15 @@ def test_a_model_that_was_out_of_sight_and_expires_as_before_was_never_gone(expi
     assert not found.witnessed
 
 
-def test_what_another_monitor_takes_over_is_all_but_the_device() -> None:
-    before = replace(looks(expiring(300)), device=DeviceFacts(name="L40S"), rest_until=7.0)
+def test_what_another_monitor_takes_over_is_who_uses_the_models_and_what_is_owed() -> None:
+    known = looks(expiring(300))
+    given_up = {KEY: replace(known.models[KEY], quarantine="reloads", tokens_per_word=1.4)}
+    before = replace(known, models=given_up, device=DeviceFacts(name="L40S"), rest_until=7.0)
+    before = replace(before, records={"a:latest": ProbeRecord(probes=3, caused_reloads=1)})
     after = taken_over(before, None)
-    assert after == replace(before, device=DeviceFacts())
-    probing = residency(taken_over(before, KEY))
-    assert probing.unsettled
+    assert (after.device, after.records, after.rest_until) == (DeviceFacts(), {}, 7.0)
+    assert after.models[KEY] == replace(given_up[KEY], quarantine=None)
+    assert residency(taken_over(before, KEY)).unsettled
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.CONNECT])

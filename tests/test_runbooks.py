@@ -76,6 +76,13 @@ OF_PROMETHEUS: Final[Mapping[str, Mapping[str, str]]] = {
 """What Prometheus 2.42 shows of alerts and of itself."""
 
 
+OF_RULES: Final[Mapping[str, Mapping[str, str]]] = {
+    "phasewatch_threshold_override:token_stall_seconds": {"target": "chat", "model_name": "tiny", "engine": "0"},
+    "target_model:phasewatch_threshold:effective": {"threshold": "token_stall_seconds", "target": "chat"},
+}
+"""What the rules about thresholds, and those of a site, record."""
+
+
 @cache
 def rules_in(pattern: str) -> tuple[dict[str, Any], ...]:
     """The rules of the shipped files whose names fit."""
@@ -215,7 +222,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Labels]]:
     own = [(metric.name, dict.fromkeys(metric.labels, "1")) for metric in SELF_METRICS]
     process = [(sample.name, sample.labels) for family in REGISTRY.collect() for sample in family.samples]
     exporter = [*vllm, *ollama, *own, *process, *((name, {}) for name in ("up", "scrape_duration_seconds"))]
-    jobs = {"phasewatch": exporter, "vllm": [*upstream()], "prometheus": [*OF_PROMETHEUS.items()]}
+    jobs = {"phasewatch": exporter, "vllm": [*upstream()], "prometheus": [*OF_PROMETHEUS.items(), *OF_RULES.items()]}
     series = [(name, {**labels, "job": job}) for job, found in jobs.items() for name, labels in found]
     return list({name + json_labels(labels): (name, labels) for name, labels in series}.values())
 

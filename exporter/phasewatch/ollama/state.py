@@ -159,18 +159,19 @@ def fail(state: OllamaState, error: ScrapeError, timing: Timing) -> OllamaState:
 
 
 def taken_over(state: OllamaState, probing: Key | None) -> OllamaState:
-    """What another monitor of the same server goes on from; the device is found anew.
+    """What another monitor of the same server goes on from: who uses its models and what is owed to it. The device is
+    found anew, models that were given up get another chance with the new configuration, and counting begins anew.
 
     Args:
         state: of the monitor before.
         probing: the model that it was probing, if it was: that probe is given up, and its expiry is still ours.
     """
-    known = state.models.get(probing) if probing else None
-    models = state.models
+    models = {key: replace(model, quarantine=None) for key, model in state.models.items()}
+    known = models.get(probing) if probing else None
     if probing is not None and known is not None and known.residency is not None:
         open_ended = replace(known, residency=replace(known.residency, unsettled=True))
         models = {**models, probing: open_ended}
-    return replace(state, models=models, device=DeviceFacts())
+    return replace(state, models=models, records={}, device=DeviceFacts())
 
 
 @dataclass(frozen=True, slots=True)
