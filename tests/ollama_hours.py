@@ -19,6 +19,9 @@ from phasewatch.ollama.settings import ProbeSettings
 from phasewatch.ollamamonitor import OllamaMonitor
 from timeline import Timeline
 
+TICK_SECONDS: Final = 0.5
+"""Shortest pause between two runs of a job: hours of quarter seconds would take minutes."""
+
 LOOK_SECONDS: Final = 10.0
 """Between two looks at /metrics."""
 
@@ -100,7 +103,9 @@ def watch(
         monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, wrap(transport), seeded(seed))
         began, ended = timeline.clock(), asyncio.Event()
         # Which devices this machine has is nothing to a simulated server.
-        jobs = [_every(job.run, job.seconds, ended) for job in monitor.jobs() if job.kind != "device"]
+        jobs = [
+            _every(job.run, max(job.seconds, TICK_SECONDS), ended) for job in monitor.jobs() if job.kind != "device"
+        ]
         happening = [incident(watched.ollama)] if incident else []
         tasks = [asyncio.ensure_future(one) for one in (*jobs, *(user.live(transport) for user in users), *happening)]
         while timeline.clock() - began < seconds:
