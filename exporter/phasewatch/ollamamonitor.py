@@ -195,11 +195,10 @@ class OllamaMonitor(Monitor):
     async def _learn(self) -> None:
         inventory = self._state.inventory
         model = next((model for model in inventory.loaded if self._is_unknown(model)), None) if inventory else None
-        if model is None:
+        if inventory is None or model is None:
             return
-        self._asked_to_show = {
-            digest: asked for digest, asked in self._asked_to_show.items() if digest in self._digests_in_memory()
-        }
+        there = {other.digest for other in inventory.loaded}
+        self._asked_to_show = {digest: asked for digest, asked in self._asked_to_show.items() if digest in there}
         self._asked_to_show[model.digest] = self._clock()
         try:
             told = await self._engine.show(model.name)
@@ -221,9 +220,6 @@ class OllamaMonitor(Monitor):
         lately = asked is not None and self._clock() - asked < STORED_INTERVAL
         current = inventory is not None and is_current(model, inventory.stored)
         return model.digest not in self._state.shown and not lately and current
-
-    def _digests_in_memory(self) -> set[str]:
-        return {model.digest for model in self._state.inventory.loaded} if self._state.inventory else set()
 
     def _plan(self) -> Request | None:
         """The request that is due, if any. What is skipped instead is counted."""

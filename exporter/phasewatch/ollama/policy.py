@@ -37,7 +37,11 @@ _FIRST_WITHIN: Final = 30.0
 def pace(settings: ProbeSettings, random: Random) -> Pace:
     """When models are probed: the first time well within one interval of the start, and not all at once."""
     first = min(settings.interval, _FIRST_WITHIN) * random.uniform(0.2, 0.5)
-    return Pace(first=first, quiet=min(_QUIET, settings.interval / 4), least=settings.interval / 2)
+    return Pace(first=first, quiet=_quiet(settings), least=settings.interval / 2)
+
+
+def _quiet(settings: ProbeSettings) -> float:
+    return min(_QUIET, settings.interval / 4)
 
 
 def plan(
@@ -52,7 +56,7 @@ def plan(
         wall: Unix time by our clock.
         random: for prompts.
     """
-    quiet = pace(settings, random).quiet
+    quiet = _quiet(settings)
     server_wall = wall + (state.inventory.ahead if state.inventory else 0.0)
     for key in _due(state, settings, now):
         why_not = _why_not(state, settings, key, now, server_wall, quiet)
