@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format alerts bench clean
+.PHONY: help install run demo test lint format alerts dashboards bench clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## Install PhaseWatch and the tools of its developers into .venv
 
@@ -23,8 +23,11 @@ $(INSTALLED): pyproject.toml
 run: $(INSTALLED)  ## Run the exporter (CONFIG=phasewatch.yml for a configuration of your own)
 	$(BIN)/phasewatch serve $(if $(CONFIG),--config.file $(CONFIG))
 
+demo: $(INSTALLED)  ## Watch simulated servers, without a GPU (DEMO=--with-prometheus for Prometheus as well)
+	$(BIN)/phasewatch demo $(DEMO)
+
 test: lint  ## Run everything that CI runs: lint, types, tests
-	@scripts/prometheus
+	@scripts/debian-packages
 	$(BIN)/coverage run -m pytest -W error
 	$(BIN)/coverage report --skip-covered --sort=cover
 
@@ -40,6 +43,9 @@ format: $(INSTALLED)  ## Put the source into form
 alerts: $(INSTALLED)  ## Write the generated alert rules anew, from alerts/objectives.yml and the thresholds
 	$(BIN)/python alerts/slo.py
 	$(BIN)/python alerts/thresholds.py
+
+dashboards: $(INSTALLED)  ## Write the Grafana dashboards anew, from the modules in dashboards/
+	$(BIN)/python -m dashboards.generate
 
 bench: $(INSTALLED)  ## Measure speed and memory (about a minute; MEMORY_SECONDS=600 for the long memory run)
 	$(BIN)/python bench/bench.py

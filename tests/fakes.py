@@ -118,7 +118,7 @@ def program(*arguments: str, environment: Mapping[str, str] | None = None, **opt
 
 
 class Exporter:
-    """`phasewatch serve` as a process on a free port of loopback; `lines` is its log so far."""
+    """`phasewatch serve`, or `demo`, as a process on a free port of loopback; `lines` is its log so far."""
 
     def __init__(
         self,
@@ -126,10 +126,11 @@ class Exporter:
         environment: Mapping[str, str] | None = None,
         verify: ssl.SSLContext | bool = False,
         listen: tuple[str, ...] = ("--web.listen-address", "127.0.0.1:0"),
+        command: str = "serve",
     ) -> None:
         self.lines: list[str] = []
         self._client = httpx.Client(trust_env=False, verify=verify, timeout=PATIENCE)
-        self.process = program("serve", *listen, *arguments, environment=environment)
+        self.process = program(command, *listen, *arguments, environment=environment)
         self._reader = threading.Thread(target=self._read)
 
     def _read(self) -> None:

@@ -7,24 +7,44 @@ import select
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import httpx
 
-from ollama import Ollama
-from ollama_scheduler import Ticket
-from ollama_wire import Answer, Model
+from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.scheduler import Ticket
+from phasewatch.demo.ollama.server import Asked, SimulatedOllama
+from phasewatch.demo.ollama.wire import Answer, Model
 from phasewatch.fetch import HTTP_OK
-from timeline import SECOND, START, Timeline
+from timeline import EPOCH, START, Timeline
 
 URL: Final = "http://127.0.0.1:11434"
 
 _LOOK_SECONDS: Final = 0.02
 """Real time between two looks whether the client of a waiting request is still there."""
+
+
+class Ollama(SimulatedOllama):
+    """A server that remembers: `asked` are all requests so far."""
+
+    def __init__(self, *models: Model, epoch: int = EPOCH, **settings: Any) -> None:
+        super().__init__(*models, epoch=epoch, **settings)
+        self.asked: list[Asked] = []
+
+    @property
+    def shown(self) -> Counter[str]:
+        """How often /api/show was asked for each model, by the name in the request."""
+        return Counter(json.loads(asked.body)["model"] for asked in self.asked if asked.path == "/api/show")
+
+    def request(self, now: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Ticket:
+        """A request comes in."""
+        self.asked.append(Asked(now, method, path, {name.lower(): value for name, value in headers.items()}, body))
+        return super().request(now, method, path, headers, body)
 
 
 class Desk:
@@ -65,13 +85,32 @@ class Desk:
         return reply
 
 
+class Simulation(Protocol):
+    """A server in simulated time, with or without users of its own; times are nanoseconds of its clock."""
+
+    def wall(self, now: int) -> float:
+        """Unix seconds."""
+
+    def request(self, now: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Ticket:
+        """A request comes in."""
+
+    def cancel(self, now: int, ticket: Ticket) -> None:
+        """A client has left."""
+
+    def next_event(self) -> int | None:
+        """When something happens by itself next."""
+
+    def advance(self, now: int) -> None:
+        """Let everything happen that happens until now."""
+
+
 class OllamaTransport(httpx.AsyncBaseTransport):
     """Requests take the simulated time that the server takes; giving one up closes its connection.
 
     One for all clients of a server: it is here that they wake each other.
     """
 
-    def __init__(self, ollama: Ollama, timeline: Timeline) -> None:
+    def __init__(self, ollama: Simulation, timeline: Timeline) -> None:
         self._ollama = ollama
         self._timeline = timeline
         self._changed = asyncio.Event()

@@ -8,13 +8,13 @@ from typing import Any, Final, Protocol
 import httpx
 from structlog.testing import capture_logs
 
-from ollama import Ollama
 from ollama_facts import seeded
-from ollama_fronts import URL, OllamaTransport, User, Visit
-from ollama_wire import Model
+from ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from pages import Metrics
 from phasewatch.config import Target
+from phasewatch.demo.ollama.wire import Model
 from phasewatch.exposition import target_families
+from phasewatch.hardware.settings import DeviceSettings
 from phasewatch.ollama.settings import ProbeSettings
 from phasewatch.ollamamonitor import OllamaMonitor
 from timeline import Timeline
@@ -80,6 +80,7 @@ def watch(
     seed: int = 1,
     incident: Callable[[Ollama], Awaitable[None]] | None = None,
     wrap: Wrap = lambda transport: transport,
+    device: DeviceSettings | None = None,
     **server: Any,
 ) -> Watched:
     """Watch a server that its users come to.
@@ -92,19 +93,22 @@ def watch(
         seed: of the monitor's jitter and prompts.
         incident: what else happens to the server meanwhile.
         wrap: puts something between the monitor and the server.
+        device: that the server is configured to have.
         server: its settings.
     """
     timeline = Timeline()
     watched = Watched(Ollama(*models, **server), seconds)
     transport = OllamaTransport(watched.ollama, timeline)
-    target = Target("o", "ollama", URL, probe=settings or ProbeSettings())
+    target = Target("o", "ollama", URL, probe=settings or ProbeSettings(), device=device or DeviceSettings())
 
     async def work() -> None:
         monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, wrap(transport), seeded(seed))
         began, ended = timeline.clock(), asyncio.Event()
         # Which devices this machine has is nothing to a simulated server.
         jobs = [
-            _every(job.run, max(job.seconds, TICK_SECONDS), ended) for job in monitor.jobs() if job.kind != "device"
+            every(job.run, max(job.seconds, TICK_SECONDS), ended)
+            for job in monitor.jobs()
+            if device or job.kind != "device"
         ]
         happening = [incident(watched.ollama)] if incident else []
         tasks = [asyncio.ensure_future(one) for one in (*jobs, *(user.live(transport) for user in users), *happening)]
@@ -152,7 +156,8 @@ def somebody(seed: int, model: str, *, keep_alive: str | int | None = None, num_
     return User(model, visits)
 
 
-async def _every(run: Callable[[], Awaitable[None]], seconds: float, ended: asyncio.Event) -> None:
+async def every(run: Callable[[], Awaitable[None]], seconds: float, ended: asyncio.Event) -> None:
+    """Run a job over and over until something has happened."""
     while not ended.is_set():
         await run()
         await asyncio.sleep(seconds)

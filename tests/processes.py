@@ -21,10 +21,10 @@ Result = TypeVar("Result")
 
 
 def needs(program: str) -> pytest.MarkDecorator:
-    """Skips a test where a program is missing; in CI that is a failure, by way of scripts/prometheus."""
+    """Skips a test where a program is missing; in CI that is a failure, by way of scripts/debian-packages."""
     missing = shutil.which(program) is None and os.environ.get("CI") != "true"
     return pytest.mark.skipif(
-        missing, reason=f"{program} is not installed (Debian: prometheus, prometheus-alertmanager)"
+        missing, reason=f"{program} is not installed (Debian: prometheus, prometheus-alertmanager, chromium)"
     )
 
 
@@ -34,15 +34,15 @@ def free_port() -> int:
         return port
 
 
-def eventually(look: Callable[[], Result | None], what: str) -> Result:
+def eventually(look: Callable[[], Result | None], what: str, patience: float = PATIENCE) -> Result:
     """The first result of `look` that is true; errors of a server that is not there yet are passed over."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             if found := look():
                 return found
         time.sleep(0.02)
-    raise AssertionError(f"did not happen within {PATIENCE:g} seconds: {what}")
+    raise AssertionError(f"did not happen within {patience:g} seconds: {what}")
 
 
 def get(url: str) -> str:

@@ -12,10 +12,11 @@ import pytest
 
 from fakes import Exporter, FakeVllm, logfmt, program
 from ollama_fronts import FakeOllama
-from ollama_wire import Model
+from ollama_harm import assert_harmless, assert_uncached
 from phasewatch import app
 from phasewatch import config as configuration
 from phasewatch.app import bind
+from phasewatch.demo.ollama.wire import Model
 from phasewatch.errors import BindError, Reason
 from processes import PATIENCE, eventually
 
@@ -106,8 +107,8 @@ def test_it_measures_an_ollama_and_harms_nobody(config: Config) -> None:
         assert exporter.value("llm_target_info", target="o", version="0.33.0") == 1
         exporter.signal(signal.SIGTERM)
         assert exporter.ended() == 0
-        server.ollama.ledger.assert_harmless(probes=3)
-        server.ollama.ledger.assert_uncached()
+        assert_harmless(server.ollama.ledger, probes=3)
+        assert_uncached(server.ollama.ledger)
     assert messages(exporter) == ["configuration", "listening", "stopped"]
 
 

@@ -25,11 +25,18 @@ from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
 from modelfolders import config, write_json
-from ollama import Ollama
-from ollama_fronts import URL, OllamaTransport, User, Visit
-from ollama_wire import Model
+from ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from phasewatch import units
 from phasewatch.config import DEFAULT_CONFIG, Target, Thresholds, parse
+from phasewatch.demo.ollama import models as ollama_models
+from phasewatch.demo.ollama import users as ollama_users
+from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.prometheus import DEFAULT_PORT as PROMETHEUS_PORT
+from phasewatch.demo.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
+from phasewatch.demo.run import INTERVAL, OLLAMA_NAME, PROBE_BUDGET, PROBE_INTERVAL, VLLM_NAME
+from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
+from phasewatch.demo.tour import LOOK_AT
+from phasewatch.demo.vllm import DEVICE, SETTINGS
 from phasewatch.engines.names import UPSTREAM, Kind
 from phasewatch.errors import ConfigError, Reason
 from phasewatch.exposition import SELF_METRICS, TABLE, target_families
@@ -57,7 +64,7 @@ from truth import RECORDINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
-COMMANDS = ("serve", "check", "record", "replay", "devices")
+COMMANDS = ("serve", "check", "record", "replay", "devices", "demo", "assets")
 CHAT = Target("chat", "vllm", "http://127.0.0.1:8000")
 WORKSTATION = Target("workstation", "ollama", "http://127.0.0.1:11434")
 RANDOM = Random(1)  # noqa: S311  # nothing here is secret
@@ -764,3 +771,43 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
         goal = path.parent / name if name else path
         assert goal.exists(), link
         assert not anchor or anchor in anchors(goal), link
+
+
+# The demo
+
+
+def test_every_act_of_the_demo_is_documented_and_nothing_else_is() -> None:
+    rows = [cells for _, cells in tables(page("docs/demo.md"), "act", "seconds", "state", "what happens")]
+    assert [
+        [name, seconds, code(state), about, tuple(every_code(look))] for name, seconds, state, about, look in rows
+    ] == [[act.name, f"{act.seconds:g}", act.state.value, act.about, LOOK_AT[act.state]] for act in CYCLE]
+
+
+def test_the_figures_of_the_demo_are_those_of_the_program() -> None:
+    text = words("docs/demo.md")
+    assert f"which take {units.human_duration(CYCLE_SECONDS)} together" in text
+    assert (ollama_users.CYCLE_SECONDS, ollama_users.KEEP_ALIVE_SECONDS) == (300, 60)
+    assert "in five minutes and then anew" in text
+    assert "`OLLAMA_KEEP_ALIVE=1m`" in text
+    interval, probe_interval = (told.replace("s", " s") for told in (INTERVAL, PROBE_INTERVAL))
+    assert f"an `interval` of {interval}" in text
+    assert f"probes every {probe_interval} with a budget of {PROBE_BUDGET * 100:.0f} %" in text
+    large = ollama_models.LARGE
+    assert f"only {large.vram_bytes / large.resident_bytes:.1f} fit" in text
+    assert (
+        f"reaches {BANDWIDTH_SHARE * 100:.0f} % of its bandwidth and {COMPUTE_SHARE * 100:.0f} % of its compute" in text
+    )
+    assert f"{SETTINGS.max_num_seqs} slots and a KV cache of {SETTINGS.kv_cache_size_tokens:,} tokens" in text
+    assert f"decode reaches {ollama_models.EFFICIENCY * 100:.0f} %" in text
+    assert f"{DEVICE} that reaches" in text
+    assert ollama_models.DEVICE in text
+    for name in (VLLM_NAME, OLLAMA_NAME, *(model.name for model in ollama_models.MODELS)):
+        assert f"`{name}`" in text
+    assert f"port {PROMETHEUS_PORT} of" in text
+
+
+def test_every_flag_of_the_demo_is_on_its_page_and_nothing_else_is() -> None:
+    listed = {
+        flag for _, cells in tables(page("docs/demo.md"), "flag", "what it is for") for flag in every_code(cells[0])
+    }
+    assert listed == flags_of("demo").keys()

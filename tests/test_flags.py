@@ -107,12 +107,18 @@ def test_an_address_is_host_and_port(value: str, address: tuple[str, int]) -> No
         *((flags.address, value, f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}") for value in (
             "", "10061", "localhost", "localhost:", "localhost:http", "h:65536", "h:-1", "::1:10061", "[::1]", "http://h:1"
         )),
+        *((flags.address, value, f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}") for value in (
+            "127.0.0.1:²", f"h:{'1' * 5000}"
+        )),
         (flags.duration, "5", "expected a duration such as 5s, 500ms or 1m, found '5'"),
         (flags.duration, "0s", "expected a duration above 0"),
         (flags.log_level, "warn", "expected debug, info, warning or error, found 'warn'"),
         (flags.log_format, "text", "expected logfmt or json, found 'text'"),
         (flags.replay_format, "yaml", "expected json or openmetrics, found 'yaml'"),
         (flags.recording_path, "x.txt", "expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found 'x.txt'"),
+        *((flags.whole(1, 200), value, f"expected a whole number from 1 to 200, found {value!r}") for value in (
+            "", "0", "201", "-1", "1.5", "many", "²", "1e2"
+        )),
         (flags.recording_path, "x.xz", "expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found 'x.xz'"),
     ],
 )  # fmt: skip
@@ -129,3 +135,8 @@ def test_a_recordings_name_tells_its_compression(name: str) -> None:
 
 def test_a_duration_becomes_seconds() -> None:
     assert flags.duration("1m30s") == 90
+
+
+@pytest.mark.parametrize(("value", "number"), [("1", 1), ("200", 200), ("007", 7)])
+def test_a_whole_number_may_be_the_least_and_the_most(value: str, number: int) -> None:
+    assert flags.whole(1, 200)(value) == number

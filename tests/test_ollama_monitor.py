@@ -12,19 +12,20 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ollama import Ollama
 from ollama_facts import answered, seeded
-from ollama_fronts import URL, OllamaTransport, User, Visit
-from ollama_harm import Harm
+from ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
+from ollama_harm import assert_harmless, assert_uncached, assert_within_budget
 from ollama_hours import Lives, Watched, Wrap, somebody, watch
-from ollama_wire import Model, timestamp
 from pages import value, values
 from phasewatch.config import Target
+from phasewatch.demo.ollama.harm import Harm
+from phasewatch.demo.ollama.moments import SECOND, timestamp
+from phasewatch.demo.ollama.wire import Model
 from phasewatch.hardware.settings import DeviceSettings
 from phasewatch.ollama.answer import ProbeReason
 from phasewatch.ollama.settings import ModelProbe, ProbeSettings
 from phasewatch.ollamamonitor import OllamaMonitor
-from timeline import EPOCH, SECOND, Timeline
+from timeline import EPOCH, Timeline
 
 A: Final = Model("a:latest", "a" * 64)
 B: Final = Model("b:latest", "b" * 64, decode_seconds_per_token=0.01)
@@ -113,9 +114,9 @@ def during(begin: float, end: float, fail: Callable[[httpx.Request], Awaitable[h
 
 
 def assert_nobody_harmed(watched: Watched, *, probes: int = 1) -> None:
-    watched.ollama.ledger.assert_harmless(probes=probes)
-    watched.ollama.ledger.assert_uncached()
-    watched.ollama.ledger.assert_within_budget(0.01, watched.seconds)
+    assert_harmless(watched.ollama.ledger, probes=probes)
+    assert_uncached(watched.ollama.ledger)
+    assert_within_budget(watched.ollama.ledger, 0.01, watched.seconds)
     assert_waits_are_followed_by_rest(watched)
 
 
@@ -163,7 +164,7 @@ def test_a_model_that_leaves_after_each_request_is_never_probed() -> None:
     watched = watch([A], [somebody(1, "a:latest", keep_alive=0)])
     assert watched.generated() == 0
     assert skips(watched).keys() <= {"active", "expiring"}
-    watched.ollama.ledger.assert_harmless(probes=0)
+    assert_harmless(watched.ollama.ledger, probes=0)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -347,7 +348,7 @@ def test_an_old_model_whose_name_was_pulled_anew_is_shown_and_never_probed() -> 
 
     watched = watch([A], [once(pause=0.1)], incident=pull)
     assert watched.generated() == 0
-    watched.ollama.ledger.assert_harmless(probes=0)
+    assert_harmless(watched.ollama.ledger, probes=0)
     assert skips(watched).keys() == {"replaced"}
     _, last = watched.seen[-1]
     assert value(last, "llm_model_loaded", model_name=f"a:latest@{'a' * 12}") == 1
@@ -427,7 +428,7 @@ def test_no_model_is_loaded_where_another_one_is() -> None:
     watched = watch([A, B], [once("b:latest", pause=0.1)], LOADING)
     assert not watched.ollama.ledger.of(Harm.LOAD)
     assert {"others_loaded"} <= skips(watched, "a:latest").keys() <= {"others_loaded", "budget"}
-    watched.ollama.ledger.assert_harmless()
+    assert_harmless(watched.ollama.ledger)
 
 
 def test_with_two_models_in_memory_the_one_that_is_about_to_leave_is_skipped_with_its_reason() -> None:
@@ -437,7 +438,7 @@ def test_with_two_models_in_memory_the_one_that_is_about_to_leave_is_skipped_wit
     assert skips(watched, "b:latest").keys() <= {"active", "expiring", "budget"}
     assert watched.values(DECODE, model_name="a:latest")
     assert watched.last("llm_probes_total", model_name="b:latest") == 0
-    watched.ollama.ledger.assert_harmless(probes=20)
+    assert_harmless(watched.ollama.ledger, probes=20)
 
 
 def test_a_model_that_is_unloaded_between_two_looks_is_not_loaded_again() -> None:
@@ -464,7 +465,7 @@ def test_a_model_that_is_unloaded_between_two_looks_is_not_loaded_again() -> Non
                         return
 
     watched = watch([A], [Unloading()], seconds=60, wrap=lambda server: Between(server, meddle))
-    watched.ollama.ledger.assert_harmless(probes=0)
+    assert_harmless(watched.ollama.ledger, probes=0)
     assert watched.generated() == 0
 
 
@@ -503,7 +504,7 @@ def test_an_expiry_that_a_probe_moves_while_it_runs_is_not_taken_for_a_users() -
     often = ProbeSettings(interval=10, budget=0.5)
     watched = watch([SLOW], [once(pause=0.1, keep_alive="5m")], often, seconds=1200, wrap=wrap)
     assert moving[0].moved > 10
-    watched.ollama.ledger.assert_harmless(probes=10)
+    assert_harmless(watched.ollama.ledger, probes=10)
     assert skips(watched)["users_gone"] >= 1
 
 

@@ -20,6 +20,7 @@ from phasewatch.parsers import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.recording import Reader
 from phasewatch.replay import replay
 from phasewatch.snapshot import TargetSnapshot
+from rulefiles import alerts
 from test_docs import CHAT, COMMANDS, ROOT, code, every_code, fences, flags_of, help_text, page, tables
 from truth import RECORDINGS
 
@@ -65,6 +66,12 @@ def test_the_number_of_devices_is_that_of_the_table() -> None:
     told = re.search(r"knows some (\d+)0 devices", README)
     assert told
     assert int(told[1]) == len(devices()) // 10
+
+
+def test_the_number_of_alerts_is_that_of_the_rules() -> None:
+    told = re.search(r"`alerts/` has (\d+) alerts", README)
+    assert told
+    assert int(told[1]) == len({alert["alert"] for alert in alerts()})
 
 
 def test_every_command_is_listed_and_nothing_else_is() -> None:
@@ -116,8 +123,9 @@ def test_versions_are_those_that_the_names_were_checked_against() -> None:
     assert all(told)
 
 
-def test_both_first_commands_are_targets_of_make() -> None:
+def test_the_first_commands_are_targets_of_make() -> None:
     first = [text.strip() for text in fences(README, "")]
+    assert first[0] == "make demo"
     assert "make run" in first
     assert "make test" in first
     assert f"http://{DEFAULT_HOST}:{DEFAULT_PORT}/metrics" in README

@@ -1,6 +1,8 @@
 import asyncio
 import gzip
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -9,9 +11,11 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from livepage import OLLAMA
 from pages import RECORDINGS
 from phasewatch.config import Target
 from phasewatch.errors import ConfigError, Problem
+from phasewatch.history import LoadHistory
 from phasewatch.metric import SelfStatus
 from phasewatch.recording import Reader
 from phasewatch.replay import replay
@@ -27,6 +31,11 @@ PROMETHEUS_3 = (
     "application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,"
     "text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 )
+FILES = {
+    "/style.css": "text/css; charset=utf-8",
+    "/live.js": "text/javascript; charset=utf-8",
+    "/icon.svg": "image/svg+xml",
+}
 STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=1.0, scrapes_missed=0)
 
 
@@ -49,6 +58,9 @@ class Exporter:
         self.ready = True
         self.reloads = 0
         self.problems: list[Problem] = []
+        self.history = LoadHistory()
+        self.probed = True
+        self.notice = ""
 
     def reload(self) -> None:
         self.reloads += 1
@@ -56,7 +68,14 @@ class Exporter:
             raise ConfigError(self.problems)
 
     def view(self) -> View:
-        return View(lambda: (STATUS, self.snapshots), self.reload, lambda: self.ready)
+        return View(
+            lambda: (STATUS, self.snapshots),
+            self.reload,
+            lambda: self.ready,
+            self.history,
+            lambda _target, _model: self.probed,
+            self.notice,
+        )
 
 
 def ask(
@@ -182,30 +201,53 @@ def test_the_page_shows_the_newest_view(snapshot: TargetSnapshot) -> None:
     assert asyncio.run(go()) == [False, True, False]
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/style.css", "/-/healthy", "/-/ready"])
+@pytest.mark.parametrize("path", ["/", "/metrics", *FILES, "/-/healthy", "/-/ready"])
 def test_head_is_answered_like_get(path: str, snapshot: TargetSnapshot) -> None:
     head, get = ask(Exporter(snapshot), path, "HEAD"), ask(Exporter(snapshot), path)
     assert (head.status_code, head.headers["content-type"]) == (get.status_code, get.headers["content-type"])
 
 
-@pytest.mark.parametrize("path", ["/", "/style.css"])
+@pytest.mark.parametrize("path", ["/", *FILES])
 def test_pages_for_people_are_guarded_by_a_content_security_policy(path: str) -> None:
     headers = ask(Exporter(), path).headers
-    assert headers["content-security-policy"] == "default-src 'none'; style-src 'self'"
+    policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+    assert policy.pop("default-src") == "'none'"
+    assert {policy.pop("base-uri"), policy.pop("form-action")} == {"'none'"}
+    assert policy == dict.fromkeys(("connect-src", "img-src", "script-src", "style-src"), "'self'")
     assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_the_landing_page_is_html_and_its_style_is_css(snapshot: TargetSnapshot) -> None:
-    page, style = ask(Exporter(snapshot), "/"), ask(Exporter(snapshot), "/style.css")
+def test_the_landing_page_is_html_that_is_never_kept(snapshot: TargetSnapshot) -> None:
+    page = ask(Exporter(snapshot), "/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert style.headers["content-type"] == "text/css; charset=utf-8"
-    assert "<td>chat</td>" in page.text
+    assert page.headers["cache-control"] == "no-store"
+    assert "<bdi>chat</bdi>" in page.text
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_its_parts_have_their_type_and_are_asked_for_anew(path: str) -> None:
+    headers = ask(Exporter(), path).headers
+    assert (headers["content-type"], headers["cache-control"]) == (FILES[path], "no-cache")
+
+
+def test_the_landing_page_shows_what_the_exporter_knows_besides(snapshot: TargetSnapshot) -> None:
+    exporter = Exporter(replace(OLLAMA, last_success=None))
+    exporter.notice = "Simulated <servers>."
+    page = ask(exporter, "/").text
+    assert "Simulated &lt;servers&gt;." in page
+    assert "<dt>Newest probe</dt><dd>answered</dd>" in page
+    assert 'class="chart"' not in page
+    exporter.probed = False
+    assert "<dt>Newest probe</dt><dd>off</dd>" in ask(exporter, "/").text
+    exporter.snapshots = (snapshot,)
+    exporter.history.record(exporter.snapshots, time.monotonic())
+    assert 'class="chart"' in ask(exporter, "/").text
 
 
 def test_every_link_of_the_landing_page_leads_somewhere(snapshot: TargetSnapshot) -> None:
     page = ask(Exporter(snapshot), "/").text
     links = [part.split('"')[0] for part in page.split('href="')[1:]]
-    assert {"metrics", "-/healthy", "-/ready", "style.css"} == set(links)
+    assert {"metrics", "-/healthy", "-/ready", "style.css", "icon.svg"} == set(links)
     assert [ask(Exporter(snapshot), f"/{link}").status_code for link in links] == [200] * len(links)
 
 
@@ -262,16 +304,17 @@ def test_an_invalid_reload_is_answered_with_every_problem() -> None:
     assert answer.text.splitlines()[1:] == ["targets: missing", "window: too short"]
 
 
-def test_a_compressed_page_is_a_whole_one() -> None:
+@pytest.mark.parametrize(("path", "end"), [("/metrics", b"\n"), ("/", b"</html>")])
+def test_a_compressed_page_is_a_whole_one(path: str, end: bytes) -> None:
     async def go() -> bytes:
         transport = httpx.ASGITransport(create_app(Exporter().view(), enable_lifecycle=False))
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://phasewatch") as client,
-            client.stream("GET", "/metrics", headers={"Accept-Encoding": "gzip"}) as answer,
+            client.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as answer,
         ):
             return b"".join([chunk async for chunk in answer.aiter_raw()])
 
-    assert gzip.decompress(asyncio.run(go())).endswith(b"\n")
+    assert gzip.decompress(asyncio.run(go())).endswith(end)
 
 
 @pytest.mark.parametrize(

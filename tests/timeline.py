@@ -10,11 +10,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+from phasewatch.demo.ollama.moments import SECOND
+
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
-
-SECOND: Final = 1_000_000_000
-"""Nanoseconds. Simulated servers count in whole ones, so that no moment is missed by a rounding error."""
 
 START: Final = 50_000.0
 """What the clock shows first: as on a machine that has been up for a while, nothing can mistake it for "never"."""

@@ -20,9 +20,12 @@ from apscheduler.triggers.interval import IntervalTrigger
 from phasewatch import __version__, units
 from phasewatch.config import Config, Target, load_or_default
 from phasewatch.errors import BindError, ConfigError
+from phasewatch.history import LoadHistory
 from phasewatch.log import logger
 from phasewatch.metric import SelfStatus
 from phasewatch.monitor import Monitor
+from phasewatch.ollama.policy import model_settings
+from phasewatch.ollama.settings import ProbeSettings
 from phasewatch.ollamamonitor import OllamaMonitor
 from phasewatch.snapshot import TargetSnapshot
 from phasewatch.vllmmonitor import VllmMonitor
@@ -35,6 +38,9 @@ _MONITORS: Final[Mapping[str, Callable[[Target, Callable[[], float], Callable[[]
 }
 
 CLOCK_CHECK_SECONDS: Final = 1.0
+
+HISTORY_SECONDS: Final = 1.0
+"""Between two looks at what is shown, for the charts."""
 
 STOP_SECONDS: Final = 4
 """Time that requests under way get at the end, so that everything has ended within 5 seconds."""
@@ -66,22 +72,24 @@ class Exporter:
         )
         self._scheduler.add_listener(self._count_missed, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
         self._monitors: dict[str, Monitor] = {}
+        self.history = LoadHistory()
         self._missed = 0
         self._reloaded = True
         self._reload_time = time.time()
         self._closing: set[asyncio.Task[None]] = set()
-        self._clock_watch: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
         self._apply(config)
 
     def start(self) -> None:
         """Begin to scrape, at once."""
         self._scheduler.start()
-        self._clock_watch = asyncio.get_running_loop().create_task(self._watch_clock())
+        loop = asyncio.get_running_loop()
+        self._watches = [loop.create_task(self._watch_clock()), loop.create_task(self._record_history())]
 
     async def stop(self) -> None:
         """Stop scraping; scrapes under way are given up."""
-        if self._clock_watch is not None:
-            self._clock_watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         self._scheduler.shutdown(wait=False)
         await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), *self._closing)
 
@@ -89,6 +97,12 @@ class Exporter:
         """What /metrics shows now."""
         status = SelfStatus(__version__, self._reloaded, self._reload_time, self._missed)
         return status, [monitor.current() for monitor in self._monitors.values()]
+
+    def probes(self, target: str, model: str) -> bool:
+        """Whether the operator wants a model of a target to be probed."""
+        monitor = self._monitors.get(target)
+        settings = monitor.target.probe if monitor else ProbeSettings()
+        return settings.enabled and model_settings(settings, model).enabled
 
     def reload(self) -> None:
         """Read the configuration again. Targets that did not change keep what is known of them.
@@ -118,6 +132,11 @@ class Exporter:
                 logger().warning("the clock was set back", by=units.human_duration(before - ahead))
                 self.scrape_now()
 
+    async def _record_history(self) -> None:
+        while True:
+            self.history.record([monitor.current() for monitor in self._monitors.values()], time.monotonic())
+            await asyncio.sleep(HISTORY_SECONDS)
+
     def scrape_now(self) -> None:
         """Run every job at once and plan the next ones from there."""
         for job in self._scheduler.get_jobs():
@@ -130,6 +149,7 @@ class Exporter:
         for name, monitor in self._monitors.items():
             if name not in kept:
                 self._unschedule(monitor)
+        self.history.keep(kept)
         self._monitors = {target.name: kept.get(target.name) or self._schedule(target) for target in config.targets}
 
     def _schedule(self, target: Target) -> Monitor:
@@ -159,25 +179,38 @@ def _job(kind: str, monitor: Monitor) -> str:
     return f"{kind} {id(monitor)}"
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
+    """A web server that leaves signals alone."""
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to `serve`: uvicorn would end with 143 on SIGTERM and has no reload."""
         yield
 
 
-async def serve(settings: Settings, config: Config, bound: socket.socket) -> None:
+async def serve(
+    settings: Settings, config: Config, bound: socket.socket, *, notice: str = "", hangup_ends: bool = False
+) -> None:
     """Run until SIGTERM or SIGINT.
 
     Args:
         settings: the flags.
         config: what the configuration file says.
         bound: the listening socket, see `bind`.
+        notice: a sentence for a banner on the landing page; empty for none.
+        hangup_ends: whether SIGHUP, which a closed terminal sends, ends it as well instead of reading the file again.
     """
     exporter = Exporter(settings.config_file, config)
     ready = asyncio.Event()
-    view = View(metrics=exporter.view, reload=exporter.reload, ready=ready.is_set)
-    server = _Server(
+    view = View(
+        metrics=exporter.view,
+        reload=exporter.reload,
+        ready=ready.is_set,
+        history=exporter.history,
+        probes=exporter.probes,
+        notice=notice,
+    )
+    server = Server(
         uvicorn.Config(
             protect(create_app(view, enable_lifecycle=settings.enable_lifecycle), settings.web),
             log_config=None,
@@ -200,7 +233,7 @@ async def serve(settings: Settings, config: Config, bound: socket.socket) -> Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, stop if hangup_ends else reload)
     exporter.start()
     ready.set()
     logger().info(

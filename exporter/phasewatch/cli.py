@@ -141,6 +141,28 @@ def _devices(options: argparse.Namespace) -> int:
     return OK
 
 
+def _demo(options: argparse.Namespace) -> int:
+    from phasewatch import app, log  # noqa: PLC0415
+    from phasewatch.demo import prometheus, run  # noqa: PLC0415
+
+    found = prometheus.setup() if options.with_prometheus else None
+    log.configure(options.log_level, options.log_format)
+    host, port = options.web_listen_address
+    bound = app.bind(host, port)
+    settings = run.Settings(host, bound.getsockname()[1], options.seed, options.servers, found)
+    asyncio.run(run.run(settings, bound))
+    return OK
+
+
+def _assets(options: argparse.Namespace) -> int:
+    from phasewatch import assets  # noqa: PLC0415
+
+    outcome = assets.export(options.directory, force=options.force)
+    for line in assets.told(options.directory, outcome):
+        sys.stdout.write(f"{line}\n")
+    return OK
+
+
 def _recorded_target(options: argparse.Namespace) -> Target:
     """The target to record: by name from the file, or an address that needs no file.
 
@@ -200,4 +222,6 @@ _COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "record": _record,
     "replay": _replay,
     "devices": _devices,
+    "demo": _demo,
+    "assets": _assets,
 }

@@ -5,6 +5,8 @@ PhaseWatchError
 ├── ScrapeError      a scrape failed; carries one `Reason`
 ├── RecordingError   a recording cannot be read or written
 ├── BindError        the listen address cannot be taken
+├── AssetError       the shipped dashboards and rules cannot be found or written out
+├── DemoError        what the demo needs is not there
 ├── MeasurementError the memory of this machine cannot be measured (hardware.measure)
 ├── ModelError       a model's files do not tell what is asked; becomes a reason in words (models.fields)
 └── ProbeError       a probe failed; carries one `ProbeReason` (ollama.answer)
@@ -71,6 +73,14 @@ class ScrapeError(PhaseWatchError):
 
 class RecordingError(PhaseWatchError):
     """A recording cannot be read or written."""
+
+
+class AssetError(PhaseWatchError):
+    """The shipped dashboards and rules cannot be found or written out."""
+
+
+class DemoError(PhaseWatchError):
+    """What the demo needs is not there."""
 
 
 class BindError(PhaseWatchError):

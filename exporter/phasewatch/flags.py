@@ -110,6 +110,17 @@ def duration(value: str) -> float:
     return seconds
 
 
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A type for whole numbers between two, both included."""
+
+    def check(value: str) -> int:
+        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, found {value!r}")
+        return int(value)
+
+    return check
+
+
 def size(value: str) -> float:
     """Bytes of a size."""
     try:
@@ -123,9 +134,14 @@ def address(value: str) -> tuple[str, int]:
     host, colon, port = value.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     valid_host = ":" in host[1:-1] if bracketed else ":" not in host
-    if not colon or not valid_host or not port.isdigit() or int(port) > _HIGHEST_PORT:
+    if not colon or not valid_host or not _is_port(port):
         raise argparse.ArgumentTypeError(f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}")
     return host.strip("[]"), int(port)
+
+
+def _is_port(text: str) -> bool:
+    short = len(text) <= len(str(_HIGHEST_PORT))  # Python refuses to read numbers of thousands of digits
+    return text.isascii() and text.isdigit() and short and int(text) <= _HIGHEST_PORT
 
 
 def recording_path(value: str) -> Path:

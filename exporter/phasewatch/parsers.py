@@ -15,10 +15,16 @@ from phasewatch.flags import (
     replay_format,
     size,
     switch,
+    whole,
 )
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 10061
+
+MOST_SERVERS: Final = 100
+"""Simulated servers of one demo: each takes some percent of a core."""
+
+_LARGEST_SEED: Final = 2**32 - 1
 
 _DESCRIPTION: Final = """\
 Tells prefill from decode on self-hosted LLM servers: a Prometheus exporter for vLLM
@@ -52,6 +58,8 @@ def new_parser() -> argparse.ArgumentParser:
     _record_parser(commands)
     _replay_parser(commands)
     _devices_parser(commands)
+    _demo_parser(commands)
+    _assets_parser(commands)
     return parser
 
 
@@ -67,14 +75,7 @@ def _serve_parser(commands: Any) -> None:
         "examples:\n  phasewatch serve\n  phasewatch serve --config.file phasewatch.yml --web.listen-address :10061",
     )
     flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
-    flag(
-        parser,
-        "--web.listen-address",
-        "address to listen on; [::1]:PORT for IPv6, :PORT for all addresses",
-        metavar="HOST:PORT",
-        type=address,
-        default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",
-    )
+    _listen_flag(parser)
     flag(
         parser,
         "--web.config.file",
@@ -83,8 +84,7 @@ def _serve_parser(commands: Any) -> None:
         type=Path,
     )
     switch(parser, "--web.enable-lifecycle", "allow POST /-/reload")
-    flag(parser, "--log.level", "debug, info, warning or error", metavar="LEVEL", type=log_level, default="info")
-    flag(parser, "--log.format", "logfmt or json", metavar="FORMAT", type=log_format, default="logfmt")
+    _log_flags(parser)
 
 
 def _check_parser(commands: Any) -> None:
@@ -172,6 +172,78 @@ def _devices_parser(commands: Any) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of a device")
     flag(parser, "--memory", "memory of the device, where several share a name", metavar="SIZE", type=size)
     switch(parser, "--measure", "measure how fast this machine reads its memory")
+
+
+def _demo_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "demo",
+        "watch simulated servers, without a GPU",
+        "Starts a simulated vLLM and a simulated Ollama on free ports of 127.0.0.1, with the exporter that\n"
+        "`serve` runs on top, until Ctrl-C or SIGTERM. Nothing else is needed, and nothing is left behind.\n"
+        "Within minutes the vLLM goes through every state of saturation that a server can show, and begins\n"
+        "anew; the log tells each act as it begins, with what to look at. The Ollama has users of its own:\n"
+        "models are loaded, probed, pushed out and unloaded. The servers speak as real ones do, so that\n"
+        "dashboards and rules see what a real one would show; no number was measured on real hardware.\n"
+        "--with-prometheus also starts the program `prometheus` from PATH, with the shipped alert rules, at\n"
+        "http://127.0.0.1:9090 or on a free port; its data is removed at the end.",
+        "examples:\n"
+        "  phasewatch demo\n"
+        "  phasewatch demo --with-prometheus\n"
+        "  phasewatch demo --servers 8 --web.listen-address 127.0.0.1:0",
+    )
+    _listen_flag(parser)
+    flag(
+        parser,
+        "--seed",
+        "for the randomness of the simulations; the same one gives the same",
+        metavar="NUMBER",
+        type=whole(0, _LARGEST_SEED),
+        default="1",
+    )
+    flag(
+        parser,
+        "--servers",
+        "how many simulated vLLMs, each at another act",
+        metavar="NUMBER",
+        type=whole(1, MOST_SERVERS),
+        default="1",
+    )
+    switch(parser, "--with-prometheus", "start Prometheus as well")
+    _log_flags(parser)
+
+
+def _assets_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "assets",
+        "write out the dashboards and alert rules",
+        "Writes the Grafana dashboards, the rules and configurations for Prometheus and Alertmanager, and what\n"
+        "Grafana needs to find the dashboards by itself, into DIR/dashboards and DIR/alerts, and tells what to do\n"
+        "with them. DIR is made if need be. Files that are there as shipped are left alone. If one differs,\n"
+        "nothing is written and the exit code is 1: you may have edited it. After an upgrade, write them into\n"
+        "another folder and compare.",
+        "examples:\n  phasewatch assets export phasewatch-assets\n  diff -r phasewatch-assets phasewatch-assets-new",
+    )
+    parser.add_argument("action", metavar="export", choices=("export",), help="write them out")
+    parser.add_argument("directory", metavar="DIR", type=Path, help="folder to write into")
+    switch(parser, "--force", "overwrite files that differ from the shipped ones")
+
+
+def _listen_flag(parser: argparse.ArgumentParser) -> None:
+    flag(
+        parser,
+        "--web.listen-address",
+        "address to listen on; [::1]:PORT for IPv6, :PORT for all addresses",
+        metavar="HOST:PORT",
+        type=address,
+        default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",
+    )
+
+
+def _log_flags(parser: argparse.ArgumentParser) -> None:
+    flag(parser, "--log.level", "debug, info, warning or error", metavar="LEVEL", type=log_level, default="info")
+    flag(parser, "--log.format", "logfmt or json", metavar="FORMAT", type=log_format, default="logfmt")
 
 
 def _command(commands: Any, name: str, summary: str, description: str, epilog: str) -> argparse.ArgumentParser:

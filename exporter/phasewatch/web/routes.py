@@ -2,8 +2,10 @@
 
 import gzip
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Final
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -12,14 +14,16 @@ from prometheus_client.registry import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from phasewatch.errors import ConfigError
 from phasewatch.exposition import SnapshotCollector
+from phasewatch.history import LoadHistory
 from phasewatch.metric import SelfStatus
 from phasewatch.snapshot import TargetSnapshot
 from phasewatch.web import landing
+from phasewatch.web.text import Moment
 
 _GZIP_LEVEL: Final = 3
 """A page of metrics compresses to a tenth at any level; higher ones only cost time."""
@@ -27,9 +31,16 @@ _GZIP_LEVEL: Final = 3
 _GZIP_WANTED: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 
 _SECURITY_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'",
+    "Content-Security-Policy": (
+        "default-src 'none'; connect-src 'self'; img-src 'self'; script-src 'self'; style-src 'self'; "
+        "base-uri 'none'; form-action 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
 }
+
+_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+"""What the landing page is made of, and what kind of thing it is; next to this module."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +51,17 @@ class View:
         metrics: its status and the newest snapshot of every target.
         reload: reads the configuration again; raises ConfigError.
         ready: whether it serves.
+        history: the last minutes of every engine.
+        probes: whether a model of a target, by their names, is to be probed.
+        notice: a sentence for a banner on the landing page; empty for none.
     """
 
     metrics: Callable[[], tuple[SelfStatus, Sequence[TargetSnapshot]]]
     reload: Callable[[], None]
     ready: Callable[[], bool]
+    history: LoadHistory = field(default_factory=LoadHistory)
+    probes: Callable[[str, str], bool] = lambda _target, _model: True
+    notice: str = ""
 
 
 def create_app(view: View, *, enable_lifecycle: bool) -> Starlette:
@@ -61,16 +78,10 @@ def create_app(view: View, *, enable_lifecycle: bool) -> Starlette:
     async def ready(_: Request) -> Response:
         return PlainTextResponse("Ready\n") if view.ready() else PlainTextResponse("Not ready\n", 503)
 
-    async def index(_: Request) -> Response:
-        return HTMLResponse(landing.page(*view.metrics()), headers=_SECURITY_HEADERS)
-
-    async def style(_: Request) -> Response:
-        return Response(landing.STYLE, media_type="text/css", headers=_SECURITY_HEADERS)
-
     app = Starlette(
         routes=[
-            Route("/", index),
-            Route("/style.css", style),
+            Route("/", _index(view)),
+            *(Route(f"/{name}", _static(name)) for name in _STATIC),
             Route("/metrics", _metrics(view)),
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
@@ -91,14 +102,49 @@ def _metrics(view: View) -> Callable[[Request], Response]:
     # No coroutine: Starlette runs it on a thread, and a large page holds up neither scrapes nor health checks.
     def metrics(request: Request) -> Response:
         encode, content_type = _encoder(request.headers.get("accept", ""))
-        body = encode(registry)
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-store"}
-        if _GZIP_WANTED.search(request.headers.get("accept-encoding", "")):
-            body = gzip.compress(body, _GZIP_LEVEL)
-            headers["Content-Encoding"] = "gzip"
-        return Response(body, headers=headers)
+        return _compressed(request, encode(registry), headers)
 
     return metrics
+
+
+def _index(view: View) -> Callable[[Request], Response]:
+    headers = {
+        **_SECURITY_HEADERS,
+        "Content-Type": "text/html; charset=utf-8",
+        "Vary": "Accept-Encoding",
+        "Cache-Control": "no-store",
+    }
+
+    # No coroutine, as above.
+    def index(request: Request) -> Response:
+        status, targets = view.metrics()
+        page = landing.page(
+            status,
+            targets,
+            landing.Known(view.history, view.probes, Moment(time.time(), time.monotonic())),
+            view.notice,
+        )
+        return _compressed(request, page.encode(), headers)
+
+    return index
+
+
+def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+    body = files("phasewatch.web").joinpath("static", name).read_bytes()
+    headers = {**_SECURITY_HEADERS, "Cache-Control": "no-cache"}
+
+    async def static(_: Request) -> Response:
+        return Response(body, media_type=_STATIC[name], headers=headers)
+
+    return static
+
+
+def _compressed(request: Request, body: bytes, headers: Mapping[str, str]) -> Response:
+    """An answer, compressed if the client likes that."""
+    if not _GZIP_WANTED.search(request.headers.get("accept-encoding", "")):
+        return Response(body, headers=headers)
+    return Response(gzip.compress(body, _GZIP_LEVEL), headers={**headers, "Content-Encoding": "gzip"})
 
 
 def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:

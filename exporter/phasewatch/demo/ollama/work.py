@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ollama_wire import Generate, Model, Refusal
-from timeline import SECOND
+from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.wire import Generate, Model, Refusal
 
 _MICROSECOND: Final = 1_000
 

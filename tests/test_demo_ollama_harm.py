@@ -9,10 +9,12 @@ import httpx
 import pytest
 
 from ollama_fronts import URL, Desk, OllamaTransport, User, Visit
-from ollama_harm import Harm, Ledger
-from ollama_scheduler import Ticket
-from ollama_wire import Model
-from timeline import SECOND, Timeline
+from ollama_harm import assert_backs_off, assert_harmless, assert_uncached, assert_within_budget
+from phasewatch.demo.ollama.harm import MOST_EVENTS, MOST_PROBES, Event, Harm, Ledger
+from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.scheduler import Ticket
+from phasewatch.demo.ollama.wire import Model
+from timeline import Timeline
 
 A = Model("tiny-a:latest", "a" * 64)
 B = Model("tiny-b:latest", "b" * 64)
@@ -83,7 +85,7 @@ def test_a_harmful_probe_is_caught_for_what_it_does_and_for_nothing_else(
     ledger = server.ollama.ledger
     assert {event.harm for event in ledger.events if event.by_probe} == {harm}
     with pytest.raises(AssertionError, match=harm.value):
-        ledger.assert_harmless()
+        assert_harmless(ledger)
 
 
 def test_a_probe_that_pushes_another_model_out_is_caught() -> None:
@@ -92,7 +94,7 @@ def test_a_probe_that_pushes_another_model_out_is_caught() -> None:
     (event,) = server.ollama.ledger.of(Harm.EVICTION)
     assert event.detail == "tiny-a:latest has to leave"
     with pytest.raises(AssertionError, match="pushed out another model"):
-        server.ollama.ledger.assert_harmless()
+        assert_harmless(server.ollama.ledger)
 
 
 def test_a_probe_with_the_users_context_and_nothing_else_is_harmless() -> None:
@@ -100,14 +102,14 @@ def test_a_probe_with_the_users_context_and_nothing_else_is_harmless() -> None:
     for _ in range(3):
         server.wait(30)
         server.answer(probe(server))
-    server.ollama.ledger.assert_harmless(probes=3)
-    server.ollama.ledger.assert_uncached()
+    assert_harmless(server.ollama.ledger, probes=3)
+    assert_uncached(server.ollama.ledger)
 
 
 def test_a_probe_that_names_the_session_there_is_changes_nothing() -> None:
     server = used(keep_alive="20s")
     server.answer(probe(server, keep_alive=20))
-    server.ollama.ledger.assert_harmless()
+    assert_harmless(server.ollama.ledger)
 
 
 @pytest.mark.parametrize("act", [act for _, act in HARMFUL] + [nothing])
@@ -115,9 +117,9 @@ def test_without_the_expected_probes_nothing_counts_as_harmless(act: Callable[[D
     server = used()
     act(server)
     with pytest.raises(AssertionError):
-        server.ollama.ledger.assert_harmless()
+        assert_harmless(server.ollama.ledger)
     if act is nothing:
-        server.ollama.ledger.assert_harmless(probes=0)
+        assert_harmless(server.ollama.ledger, probes=0)
 
 
 def test_what_users_do_to_each_other_is_no_harm_of_probes() -> None:
@@ -126,7 +128,7 @@ def test_what_users_do_to_each_other_is_no_harm_of_probes() -> None:
     server.ask(**body(options={}))
     server.ask(**body(model="tiny-b"))
     ledger = server.ollama.ledger
-    ledger.assert_harmless(probes=0)
+    assert_harmless(ledger, probes=0)
     user_kinds = {event.harm for event in ledger.of(*Harm, by_probe=False)}
     assert user_kinds == {Harm.LOAD, Harm.KEEP_ALIVE, Harm.RELOAD, Harm.EVICTION, Harm.UNBOUNDED}
 
@@ -142,7 +144,7 @@ def test_a_probe_within_the_life_that_users_caused_prolongs_nothing() -> None:
     for _ in range(2):
         server.wait(140)
         server.answer(probe(server))
-    server.ollama.ledger.assert_harmless(probes=2)
+    assert_harmless(server.ollama.ledger, probes=2)
 
 
 def test_a_user_who_is_being_served_keeps_the_model_alive() -> None:
@@ -150,14 +152,14 @@ def test_a_user_who_is_being_served_keeps_the_model_alive() -> None:
     server.send("/api/generate", **body(num_predict=4000))
     server.wait(8)
     server.answer(probe(server))
-    server.ollama.ledger.assert_harmless()
+    assert_harmless(server.ollama.ledger)
 
 
 def test_a_user_for_ever_cannot_be_prolonged() -> None:
     server = used(keep_alive=-1)
     server.wait(86_400)
     server.answer(probe(server))
-    server.ollama.ledger.assert_harmless()
+    assert_harmless(server.ollama.ledger)
 
 
 # Waiting
@@ -211,7 +213,19 @@ def test_probes_that_wait_behind_users_are_counted_in_runs() -> None:
     assert ledger.waited == [True, True, False, False, False, True]
     assert ledger.longest_run_of_waits() == 2
     with pytest.raises(AssertionError, match="2 probes in a row waited"):
-        ledger.assert_backs_off()
+        assert_backs_off(ledger)
+
+
+def test_the_ledger_keeps_the_newest_events_and_probes_and_no_more() -> None:
+    ledger = Ledger()
+    event = Event(0, Harm.LOAD, "a:latest", by_probe=True, detail="")
+    for number in range(MOST_PROBES + 7):
+        ledger.end_probe(waited=number % 2 == 1)
+    for _ in range(MOST_EVENTS + 7):
+        ledger.events.append(event)
+    assert (len(ledger.waited), len(ledger.events)) == (MOST_PROBES, MOST_EVENTS)
+    assert ledger.waited[:2] == [True, False]
+    assert ledger.waited[-1] is False
 
 
 def test_a_probe_that_gives_up_in_the_queue_has_waited_too() -> None:
@@ -222,7 +236,7 @@ def test_a_probe_that_gives_up_in_the_queue_has_waited_too() -> None:
     server.ollama.cancel(server.now, ticket)
     assert server.ollama.ledger.waited == [True]
     assert server.ollama.ledger.probe_seconds == 0
-    server.ollama.ledger.assert_backs_off()
+    assert_backs_off(server.ollama.ledger)
 
 
 def test_a_probe_behind_a_users_load_has_waited() -> None:
@@ -230,7 +244,7 @@ def test_a_probe_behind_a_users_load_has_waited() -> None:
     server.send("/api/generate", **body(model="tiny-b"))
     server.answer(probe(server, model="tiny-b", options={"num_ctx": 8192, "num_predict": 48}))
     assert server.ollama.ledger.waited == [True]
-    server.ollama.ledger.assert_harmless()
+    assert_harmless(server.ollama.ledger)
 
 
 def test_a_probe_that_only_loads_behind_a_users_load_has_waited_too() -> None:
@@ -263,9 +277,9 @@ def test_the_budget_is_the_time_in_the_slot() -> None:
     took = (server.now - before) / SECOND
     ledger = server.ollama.ledger
     assert ledger.probe_seconds == pytest.approx(took)
-    ledger.assert_within_budget(0.01, took * 101)
+    assert_within_budget(ledger, 0.01, took * 101)
     with pytest.raises(AssertionError, match=r"allowed are 1\.00%"):
-        ledger.assert_within_budget(0.01, took * 99)
+        assert_within_budget(ledger, 0.01, took * 99)
 
 
 def test_a_probe_given_up_in_the_slot_has_used_it_until_then() -> None:
@@ -284,8 +298,8 @@ def test_a_probe_that_repeats_a_prompt_is_caught() -> None:
     (event,) = server.ollama.ledger.of(Harm.CACHE_HIT)
     assert event.detail == "8 of 9 tokens"  # the last one is always computed
     with pytest.raises(AssertionError, match="repeated a prompt"):
-        server.ollama.ledger.assert_uncached()
-    server.ollama.ledger.assert_harmless(probes=2)
+        assert_uncached(server.ollama.ledger)
+    assert_harmless(server.ollama.ledger, probes=2)
 
 
 # An hour
@@ -336,6 +350,6 @@ def test_in_an_hour_a_careful_prober_does_none() -> None:
             await timeline.sleep(400)
 
     ledger = an_hour(timeline, careful)
-    ledger.assert_harmless(probes=5)
-    ledger.assert_uncached()
-    ledger.assert_within_budget(0.01, 3600)
+    assert_harmless(ledger, probes=5)
+    assert_uncached(ledger)
+    assert_within_budget(ledger, 0.01, 3600)

@@ -5,16 +5,16 @@ pass until its answer is there. The rules are those of Ollama 0.33; an older `ve
 does not have. The server is bound to loopback and minds the Host header.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from ipaddress import ip_address
 from typing import Any, Final
 
-from ollama_harm import Harm, Ledger
-from ollama_scheduler import LOAD_OVERHEAD, Job, Runner, Scheduler, Ticket
-from ollama_wire import (
+from phasewatch.demo.ollama.harm import Harm, Ledger
+from phasewatch.demo.ollama.moments import SECOND, timestamp
+from phasewatch.demo.ollama.scheduler import LOAD_OVERHEAD, Job, Runner, Scheduler, Ticket
+from phasewatch.demo.ollama.wire import (
     Answer,
     Generate,
     Model,
@@ -25,9 +25,7 @@ from ollama_wire import (
     failure,
     read_generate,
     read_object,
-    timestamp,
 )
-from timeline import EPOCH, SECOND
 
 _METHODS: Final = {
     "/": "GET",
@@ -50,8 +48,8 @@ class Asked:
     body: bytes
 
 
-class Ollama:
-    """The server. `asked` are all requests so far, `shown` how often /api/show was asked for each model.
+class SimulatedOllama:
+    """The server.
 
     Args:
         models: on its disk.
@@ -70,7 +68,7 @@ class Ollama:
         *models: Model,
         version: str = "0.33.0",
         zone: tzinfo = UTC,
-        epoch: int = EPOCH,
+        epoch: int,
         num_ctx: int = 4096,
         keep_alive: float = 300.0,
         max_loaded: int = 3,
@@ -78,12 +76,11 @@ class Ollama:
         token_repeats: bool = False,
     ) -> None:
         self.token_repeats = token_repeats
-        self.asked: list[Asked] = []
-        self.shown: Counter[str] = Counter()
         self._models = {model.name: model for model in models}
         self._version = version
         self._zone = zone
         self._epoch = epoch
+        self._pulled = epoch
         self._num_ctx = num_ctx
         self._scheduler = Scheduler(
             self._reply, keep_alive=round(keep_alive * SECOND), max_loaded=max_loaded, max_queue=max_queue
@@ -98,6 +95,10 @@ class Ollama:
         """Unix seconds by this server's clock."""
         return (self._epoch + now) / SECOND
 
+    def stand_still(self, nanoseconds: int) -> None:
+        """Let the clock on the wall go on while nothing else does: from now on its 0 is later."""
+        self._epoch += nanoseconds
+
     def pull(self, model: Model) -> None:
         """Put a model on the disk. One of the same name that is resident stays, under its old digest."""
         self._models[model.name] = model
@@ -110,7 +111,6 @@ class Ollama:
         """A request comes in; one that only asks is answered at once."""
         self.advance(now)
         asked = Asked(now, method, path, {name.lower(): value for name, value in headers.items()}, body)
-        self.asked.append(asked)
         if not _is_local(asked.headers.get("host", "")):
             return Ticket(answer=Answer(403, b""))
         if path not in _METHODS:
@@ -142,13 +142,12 @@ class Ollama:
         if asked.path == "/api/version":
             return answer({"version": self._version})
         if asked.path == "/api/tags":
-            modified_at = timestamp(self._epoch, self._zone)
+            modified_at = timestamp(self._pulled, self._zone)
             return answer({"models": [model.tag(self._version, modified_at) for model in self._models.values()]})
         if asked.path == "/api/ps":
             return answer({"models": self._resident(asked.at)})
         model = self._find(str(read_object(asked.body).get("model", "")))
-        self.shown[model.name] += 1
-        return answer(model.show())
+        return answer(model.show(timestamp(self._pulled, self._zone)))
 
     def _resident(self, now: int) -> list[dict[str, Any]]:
         def expires(runner: Runner) -> int:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from ollama_harm import Event, Harm, Ledger
-from ollama_wire import Answer, Generate, Model, Refusal, RunnerOptions, failure
-from ollama_work import Work, work
-from timeline import SECOND
+from phasewatch.demo.ollama.harm import Event, Harm, Ledger
+from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.wire import Answer, Generate, Model, Refusal, RunnerOptions, failure
+from phasewatch.demo.ollama.work import Work, work
 
 LOAD_OVERHEAD: Final = 700_000
 """load_duration of a model that is there; as recorded."""
@@ -247,7 +247,7 @@ class Scheduler:
             self._expire(runner, now)
 
     def _begin(self, now: int, runner: Runner, job: Job) -> None:
-        assert runner.options.num_ctx is not None
+        assert runner.options.num_ctx is not None  # noqa: S101  # `RunnerOptions.resolved` has seen to it
         try:
             job.work = work(runner.model, job.request, runner.options.num_ctx, runner.cached, warm=runner.warm)
         except Refusal as refusal:
@@ -259,8 +259,8 @@ class Scheduler:
 
     def _end_work(self, runner: Runner, now: int) -> None:
         job = runner.active
-        assert job is not None
-        assert job.work is not None
+        assert job is not None  # noqa: S101  # who calls this at its end has begun it
+        assert job.work is not None  # noqa: S101  # as above
         runner.active, runner.warm, runner.cached = None, True, job.request.words + job.work.reply
         if not job.cancelled:
             job.answer = self._reply(job)
@@ -280,13 +280,16 @@ class Scheduler:
     def _settle(self, now: int, job: Job) -> None:
         """A request has ended: book what it went through."""
         if job.by_probe:
-            self.ledger.waited.append(job.behind_user)
+            self.ledger.end_probe(waited=job.behind_user)
             return
         if job.runner is not None:
             job.runner.user_expiry = now + job.runner.session
         if job.delay:
             seconds = job.delay / SECOND
-            self.ledger.events.append(Event(now, Harm.DELAY, job.model.name, True, f"for {seconds:.3f} s", seconds))
+            delay = Event(
+                now, Harm.DELAY, job.model.name, by_probe=True, detail=f"for {seconds:.3f} s", seconds=seconds
+            )
+            self.ledger.events.append(delay)
 
 
 def _any_user(jobs: Iterable[Job]) -> bool:

@@ -11,10 +11,11 @@ import httpx
 import pytest
 
 from ollama_fronts import URL, Desk, FakeOllama, OllamaTransport, User, Visit
-from ollama_wire import Model
 from pages import RECORDINGS
+from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.wire import Model
 from processes import PATIENCE
-from timeline import EPOCH, SECOND, START, Timeline
+from timeline import EPOCH, START, Timeline
 
 A = Model("tiny-a:latest", "a" * 64)
 B = Model("tiny-b:latest", "b" * 64)
@@ -81,7 +82,7 @@ def test_show_is_the_recorded_answer_with_the_models_facts_and_is_counted() -> N
     assert (status, shape(shown)) == (200, shape(real))
     assert shown["tensors"] == real["tensors"]
     assert shown["capabilities"] == ["embedding"]
-    assert server.ollama.shown == {"tiny-e:latest": 2}
+    assert server.ollama.shown == {"tiny-e": 2}
 
 
 @pytest.mark.parametrize(

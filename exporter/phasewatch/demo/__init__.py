@@ -1,0 +1,1 @@
+"""Simulated servers with the exporter on top: `phasewatch demo`."""
