@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint format alerts dashboards bench clean
+.PHONY: help install run demo test lint format alerts dashboards deploy bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ alerts: $(INSTALLED)  ## Write the generated alert rules anew, from alerts/objec
 
 dashboards: $(INSTALLED)  ## Write the Grafana dashboards anew, from the modules in dashboards/
 	$(BIN)/python -m dashboards.generate
+
+deploy: $(INSTALLED)  ## Write the Kubernetes rules anew, from alerts/
+	$(BIN)/python deploy/kubernetes/generate.py
 
 bench: $(INSTALLED)  ## Measure speed and memory (about a minute; MEMORY_SECONDS=600 for the long memory run)
 	$(BIN)/python bench/bench.py

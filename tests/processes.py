@@ -24,7 +24,7 @@ def needs(program: str) -> pytest.MarkDecorator:
     """Skips a test where a program is missing; in CI that is a failure, by way of scripts/debian-packages."""
     missing = shutil.which(program) is None and os.environ.get("CI") != "true"
     return pytest.mark.skipif(
-        missing, reason=f"{program} is not installed (Debian: prometheus, prometheus-alertmanager, chromium)"
+        missing, reason=f"{program} is not installed (Debian: prometheus, prometheus-alertmanager, chromium, systemd)"
     )
 
 

@@ -1,17 +1,20 @@
 """The shipped dashboards and rules: found in a checkout and in a package, and written out without harm."""
 
+import errno
 import re
 import tomllib
 from importlib import resources
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from composefile import ROOT, Stack
 from fakes import program
 from phasewatch import assets
 from phasewatch.errors import AssetError
 from processes import PATIENCE
-from test_docs import ROOT, page
+from test_docs import page
 
 
 def tree(folder: Path) -> dict[Path, bytes]:
@@ -42,12 +45,16 @@ def test_every_board_rule_and_configuration_is_shipped() -> None:
     names = {str(path) for path in assets.paths()}
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "dashboards").glob("*.json")} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "alerts" / "rules").glob("phasewatch-*")} <= names
+    stack = Stack(ROOT)
+    mounted = {mount.source for name in ("prometheus", "alertmanager", "grafana") for mount in stack.mounts(name)}
+    assert [source for source in mounted if not any(name.startswith(source) for name in names)] == []
 
 
-def test_what_a_site_has_put_beside_the_rules_is_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "phasewatch" / "assets" / "alerts" / "rules").mkdir(parents=True)
-    for name in ("site.yml", "phasewatch-alerts.yml"):
-        (tmp_path / "phasewatch" / "assets" / "alerts" / "rules" / name).touch()
+def test_what_a_site_has_put_beside_the_files_is_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rules/site.yml", "templates/site.tmpl", "rules/phasewatch-alerts.yml"):
+        path = tmp_path / "phasewatch" / "assets" / "alerts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     monkeypatch.setattr(resources, "files", lambda _: tmp_path / "phasewatch")
     assert assets.paths() == [Path("alerts/rules/phasewatch-alerts.yml")]
 
@@ -98,6 +105,55 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
         assets.export(tmp_path, force=True)
 
 
+def test_a_link_that_leads_out_of_the_folder_is_not_followed_even_by_force(tmp_path: Path) -> None:
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("mine")
+    (out / "alerts").mkdir(parents=True)
+    (out / "dashboards").symlink_to(elsewhere)
+    (out / "alerts" / "prometheus.yml").symlink_to(elsewhere / "mine")
+    (out / "alerts" / "slo.py").symlink_to(elsewhere / "new")
+    with pytest.raises(AssetError, match=r"nothing was written, since symbolic links lead out of ") as told:
+        assets.export(out, force=True)
+    named = {line.strip() for line in str(told.value).splitlines()[1:-1]}
+    boards = {str(out / path) for path in assets.paths() if path.parts[0] == "dashboards"}
+    assert named == {*boards, f"{out}/alerts/prometheus.yml", f"{out}/alerts/slo.py"}
+    assert tree(elsewhere) == {Path("mine"): b"mine"}
+    assert sorted(path.name for path in (out / "alerts").iterdir()) == ["prometheus.yml", "slo.py"]
+
+
+def test_a_link_to_the_folder_or_inside_of_it_is_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "real" / "alerts").mkdir(parents=True)
+    (tmp_path / "real" / "alerts" / "slo.py").symlink_to("slo.py")
+    (tmp_path / "real" / "boards").mkdir()
+    (tmp_path / "real" / "dashboards").symlink_to("boards")
+    (tmp_path / "out").symlink_to("real")
+    assets.export(tmp_path / "out", force=False)
+    assert all((tmp_path / "out" / path).read_bytes() == content for path, content in shipped().items())
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "alerts").mkdir()
+    (tmp_path / "alerts" / "alertmanager.yml").write_text("mine")
+
+    def full(path: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path), None, str(target))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(AssetError, match=r"/alerts/alertmanager.yml: cannot be written: No space left on device$"):
+        assets.export(tmp_path, force=True)
+    assert tree(tmp_path) == {Path("alerts/alertmanager.yml"): b"mine"}
+
+
+def test_the_addresses_that_it_says_to_set_are_those_in_the_files(tmp_path: Path) -> None:
+    told = re.findall(r"\b[a-z]+:\d+", "\n".join(assets.told(tmp_path, assets.Export((), ()))))
+    stack = Stack(ROOT)
+    (source,) = stack.yaml("dashboards/provisioning/datasources/phasewatch.yml")["datasources"]
+    written = re.findall(r'^ *- targets: \["(.+)"\]$', page("alerts/prometheus.yml"), re.MULTILINE)
+    assert sorted([*told, "localhost:9090"]) == sorted([*written, urlsplit(source["url"]).netloc])
+    assert set(told) <= stack.reachable()
+
+
 def test_the_command_lists_what_it_wrote_and_says_what_to_do_with_it(tmp_path: Path) -> None:
     code, out, err = run("assets", "export", str(tmp_path / "out"))
     assert (code, err) == (0, "")
@@ -120,6 +176,7 @@ def test_the_command_fails_without_force_where_a_file_differs(tmp_path: Path) ->
 
 def test_without_a_folder_or_with_another_word_it_is_wrong_usage(tmp_path: Path) -> None:
     assert run("assets", "export")[0] == 2
+    assert run("assets", "export", "")[0] == 2
     assert run("assets", "import", str(tmp_path))[0] == 2
 
 

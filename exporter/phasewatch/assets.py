@@ -1,5 +1,7 @@
 """The dashboards and alert rules that PhaseWatch ships: where they are, and writing them out."""
 
+import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -15,7 +17,7 @@ SHIPPED: Final = (
     "alerts/rules/phasewatch-*.yml",
     "alerts/rules/*.example",
     "alerts/slo.py",
-    "alerts/templates/*.tmpl",
+    "alerts/templates/phasewatch.tmpl",
     "dashboards/*.json",
     "dashboards/grafana.ini",
     "dashboards/provisioning/*/*.yml",
@@ -47,7 +49,7 @@ def folder() -> Path:
     if found is None:
         raise AssetError(
             f"the dashboards and alert rules were not found in {package} nor in a checkout around it; install "
-            "PhaseWatch from its wheel (pip install phasewatch), or run it in a checkout of its source"
+            "PhaseWatch from its wheel, or run it in a checkout of its source"
         )
     return found
 
@@ -73,11 +75,14 @@ def export(destination: Path, *, force: bool) -> Export:
         What was written.
 
     Raises:
-        AssetError: there is nothing to write, a file differs and `force` is not given (then nothing is written), or a
-            file cannot be written.
+        AssetError: there is nothing to write, a link leads out of the folder or a file differs and `force` is not given
+            (then nothing is written), or a file cannot be written.
     """
     root, shipped = folder(), paths()
     try:
+        astray = [path for path in shipped if not _within(destination, path)]
+        if astray:
+            raise AssetError(_links(destination, astray))
         there = [path for path in shipped if (destination / path).exists()]
         unchanged = [path for path in there if (destination / path).read_bytes() == (root / path).read_bytes()]
         differing = [path for path in there if path not in unchanged]
@@ -85,11 +90,37 @@ def export(destination: Path, *, force: bool) -> Export:
             raise AssetError(_refusal(destination, differing))
         written = [path for path in shipped if path not in unchanged]
         for path in written:
-            (destination / path).parent.mkdir(parents=True, exist_ok=True)
-            (destination / path).write_bytes((root / path).read_bytes())
+            _write(destination / path, (root / path).read_bytes())
     except OSError as error:
         raise AssetError(f"{error.filename or destination}: cannot be written: {error.strerror or error}") from error
     return Export(tuple(written), tuple(unchanged))
+
+
+def _within(destination: Path, path: Path) -> bool:
+    real = Path(os.path.realpath(destination / path))  # Path.resolve raises on a link to itself
+    return real.is_relative_to(os.path.realpath(destination))
+
+
+def _links(destination: Path, astray: list[Path]) -> str:
+    files = "".join(f"\n  {destination / path}" for path in astray)
+    return (
+        f"nothing was written, since symbolic links lead out of {destination} on the way to these files:{files}\n"
+        "remove the links, or export into another folder"
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: one that is there stays as it is until the new one is complete."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("xb") as file:
+            file.write(content)
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise AssetError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _refusal(destination: Path, differing: list[Path]) -> str:
@@ -107,6 +138,8 @@ def told(destination: Path, outcome: Export) -> Iterator[str]:
     yield f"written: {len(outcome.written)} file(s); unchanged: {len(outcome.unchanged)}"
     yield ""
     yield f"Prometheus    copy {destination / 'alerts'}/rules beside your configuration and name rules/*.yml under"
-    yield "              rule_files; or start from prometheus.yml there, which also scrapes PhaseWatch"
+    yield "              rule_files; or start from prometheus.yml there, which also scrapes PhaseWatch, and set the"
+    yield "              addresses: phasewatch:10061 and alertmanager:9093 are those of docker-compose.yml"
     yield f"Alertmanager  {destination / 'alerts'}/alertmanager.yml with templates/ beside it; set the receivers"
-    yield f"Grafana       {destination / 'dashboards'}/*.json, by Dashboards, New, Import; or with provisioning/"
+    yield f"Grafana       {destination / 'dashboards'}/*.json, by Dashboards, New, Import; or with provisioning/, where"
+    yield "              datasources/phasewatch.yml has the address prometheus:9090: set yours"

@@ -226,8 +226,15 @@ def _assets_parser(commands: Any) -> None:
         "examples:\n  phasewatch assets export phasewatch-assets\n  diff -r phasewatch-assets phasewatch-assets-new",
     )
     parser.add_argument("action", metavar="export", choices=("export",), help="write them out")
-    parser.add_argument("directory", metavar="DIR", type=Path, help="folder to write into")
+    parser.add_argument("directory", metavar="DIR", type=_folder, help="folder to write into")
     switch(parser, "--force", "overwrite files that differ from the shipped ones")
+
+
+def _folder(text: str) -> Path:
+    """A folder's path; an empty one would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; name a folder")
+    return Path(text)
 
 
 def _listen_flag(parser: argparse.ArgumentParser) -> None:
