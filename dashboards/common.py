@@ -92,6 +92,13 @@ UTILIZATION: Final[Steps] = ((None, NEUTRAL), (0.001, GOOD), (1.0, FINDING))
 
 DECODE_SHARE: Final[Steps] = ((None, NEUTRAL), (0.0, CARE), (threshold("decode_ceiling_ratio"), GOOD), (1.0, FINDING))
 WAITING: Final[Steps] = ((None, NEUTRAL), (1, CARE), (threshold("requests_waiting"), BAD))
+
+
+def quiet(steps: Steps) -> Steps:
+    """The same, but what is not there has no colour."""
+    return ((None, NEUTRAL), (0.0, steps[0][1]), *steps[1:])
+
+
 INTER_TOKEN: Final[Steps] = ((None, GOOD), (threshold("inter_token_latency_seconds"), BAD))
 FIRST_TOKEN: Final[Steps] = ((None, GOOD), (threshold("time_to_first_token_seconds"), BAD))
 

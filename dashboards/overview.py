@@ -10,6 +10,7 @@ from dashboards.common import (
     WAITING,
     board,
     of_engine,
+    quiet,
     utilization,
 )
 from dashboards.panels import Board, Column, Lines, Query, Section, Steps, Table, Tile, Timeline
@@ -89,7 +90,7 @@ def _tiles() -> tuple[Tile, ...]:
             queries=(Query(f"max({of_engine('llm_inter_token_latency_seconds', quantile='0.99')})"),),
             unit="s",
             empty="Nothing decoded",
-            steps=INTER_TOKEN,
+            steps=quiet(INTER_TOKEN),
         ),
         Tile(
             title="Longest queue",
@@ -116,11 +117,11 @@ def _fleet() -> Table:
         Column("decode", "Decode tok/s", decimals=1, width=100),
         Column("decode_share", "of ceiling ", unit="percentunit", decimals=0, width=82, steps=DECODE_SHARE),
         Column("bandwidth", "Bandwidth", unit="percentunit", decimals=0, width=90, steps=UTILIZATION),
-        Column("latency", "ITL p99", unit="s", width=85, steps=INTER_TOKEN),
-        Column("first", "TTFT p95", unit="s", width=90, steps=FIRST_TOKEN),
+        Column("latency", "ITL p99", unit="s", width=85, steps=quiet(INTER_TOKEN)),
+        Column("first", "TTFT p95", unit="s", width=90, steps=quiet(FIRST_TOKEN)),
         Column("running", "Running", decimals=0, width=74),
         Column("waiting", "Waiting", decimals=0, width=74, steps=WAITING),
-        Column("cache", "KV cache", unit="percentunit", decimals=0, width=85, steps=_CACHE),
+        Column("cache", "KV cache", unit="percentunit", decimals=0, width=85, steps=quiet(_CACHE)),
     )
     return Table(
         title="Servers",
@@ -162,7 +163,7 @@ def _courses() -> tuple[Timeline | Lines, ...]:
             width=12,
             height=8,
             mappings=STATE_CODES,
-            empty="No vLLM answered in this time",
+            empty="Not told: no vLLM answered, or none has had a request yet",
             linked="phasewatch-saturation",
         ),
         Lines(
@@ -177,7 +178,7 @@ def _courses() -> tuple[Timeline | Lines, ...]:
             minimum=0,
             decimals=0,
             steps=WAITING,
-            empty="No vLLM answered in this time",
+            empty="Not told: no vLLM answered, or none has had a request yet",
             linked="phasewatch-saturation",
         ),
         Lines(
@@ -192,7 +193,7 @@ def _courses() -> tuple[Timeline | Lines, ...]:
             unit="percentunit",
             minimum=0,
             maximum=1,
-            empty="No vLLM answered in this time",
+            empty="Not told: no vLLM answered, or none has had a request yet",
             linked="phasewatch-saturation",
         ),
         Lines(

@@ -6,7 +6,7 @@ from dashboards.panels import Lines, Override, Query
 _TOKENS = "suffix: tok/s"
 _SPEED, _WEIGHTS, _READ = "speed", "weights", "read"
 _IDLE = "Nothing was done in this time"
-_UNTOLD = "No vLLM answered in this time"
+_UNTOLD = "Not told: no vLLM answered, or none has had a request yet"
 
 
 def speeds() -> tuple[Lines, ...]:

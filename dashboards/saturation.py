@@ -18,7 +18,7 @@ from dashboards.saturationcauses import cache, queue, states
 from dashboards.states import STATE_CODES, STATES, state_code
 
 _RUNNING, _WAITING, _CACHE = "running", "waiting", "cache"
-_UNTOLD = "No vLLM answered in this time"
+_UNTOLD = "Not told: no vLLM answered, or none has had a request yet"
 
 
 def saturation() -> Board:

@@ -19,7 +19,7 @@ from dashboards.common import (
 from dashboards.panels import PLAIN, Lines, Override, Query, Shown, Steps, Timeline
 from dashboards.states import STATES
 
-_UNTOLD: Final = "No vLLM answered in this time"
+_UNTOLD: Final = "Not told: no vLLM answered, or none has had a request yet"
 _NO_CAPACITY: Final = "The server does not tell the size of its KV cache"
 _FINISHED: Final = "No request finished in this time"
 _CAPACITY: Final = "capacity"
