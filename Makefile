@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint format alerts dashboards deploy bench clean
+.PHONY: help install run demo test coverage lint format alerts dashboards deploy bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ demo: $(INSTALLED)  ## Watch simulated servers, without a GPU (DEMO=--with-prome
 	$(BIN)/phasewatch demo $(DEMO)
 
 test: lint  ## Run everything that CI runs: lint, types, tests
+	@scripts/debian-packages
+	$(BIN)/pytest -W error
+
+coverage: $(INSTALLED)  ## Run the tests and tell which lines they reach, in twice the time
 	@scripts/debian-packages
 	$(BIN)/coverage run -m pytest -W error
 	$(BIN)/coverage report --skip-covered --sort=cover
