@@ -157,7 +157,7 @@ def test_check_tells_notes_and_still_exits_with_0(tmp_path: Path, capsys: pytest
     path.write_text('targets: [{name: a, backend: vllm, url: "http://a", probe: {enabled: true}}]')
     assert main(["check", "--config.file", str(path)]) == 0
     told = capsys.readouterr()
-    assert told.err == "note: targets[0].probe: accepted, but not used: a vllm target is never sent a request\n"
+    assert told.err == "note: targets[0].probe: accepted, but not used: a vllm target is never sent a prompt\n"
 
 
 def test_check_tells_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ def test_a_threshold_that_cannot_be_is_a_mistake(value: dict[str, Any], message:
 
 def test_a_valid_key_without_use_is_noted_not_refused() -> None:
     assert [str(note) for note in parse(EXAMPLE).notes] == [
-        "targets[0].probe: accepted, but not used: a vllm target is never sent a request",
+        "targets[0].probe: accepted, but not used: a vllm target is never sent a prompt",
         "targets[0].authorization.credentials_file: cannot be read now: No such file or directory",
     ]
 

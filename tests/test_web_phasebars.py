@@ -114,7 +114,7 @@ def test_a_server_that_reads_no_prompt_has_a_ceiling_as_soon_as_it_does() -> Non
 
 def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
     found = drawn(STREAM, "ollama", 1.0)
-    assert found.texts("p", "against") == ["no ceiling is known for Ollama", "72 % of its ceiling, 30.0 tok/s"]
+    assert found.texts("p", "against") == ["an Ollama's prefill has no ceiling", "72 % of its ceiling, 30.0 tok/s"]
     assert widths(found) == [("fill decode", 72.3)]
 
 

@@ -250,7 +250,7 @@ def test_users_without_bcrypt_are_refused_with_the_way_out(tmp_path: Path, monke
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "bcrypt" else found(name))
     assert complaints(tmp_path, f"basic_auth_users: {{a: {HASH}}}") == [
-        "basic_auth_users: needs bcrypt; install phasewatch[auth]"
+        "basic_auth_users: needs bcrypt: `pip install bcrypt`, with the pip of the environment that runs PhaseWatch"
     ]
     assert loaded(tmp_path, "basic_auth_users: {}") == WebConfig()
 

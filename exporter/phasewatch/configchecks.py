@@ -11,7 +11,7 @@ from phasewatch.errors import Problem
 from phasewatch.schema import DEFAULT_INTERVAL, DEFAULT_WINDOW, LONGEST, OLLAMA_INTERVAL, FileSchema, TargetSchema
 
 _UNUSED_KEYS: Final = {
-    "vllm": {"probe": "accepted, but not used: a vllm target is never sent a request"},
+    "vllm": {"probe": "accepted, but not used: a vllm target is never sent a prompt"},
     "ollama": {
         "server": "accepted, but not used: an ollama target has no such settings",
         "saturation": "accepted, but not used: Ollama does not tell what waits",

@@ -118,7 +118,7 @@ def _missing_decode(ceiling: Ceiling, backend: str, gpu_ratio: float | None) -> 
 
 def _missing_prefill(engine: EngineReading, backend: str) -> str:
     if backend == "ollama":
-        return "no ceiling is known for Ollama"
+        return "an Ollama's prefill has no ceiling"
     ceiling = engine.ceiling
     compute, weights = bool(ceiling.device_flops_per_second), _knows_weights(ceiling)
     if not compute and not ceiling.device_memory_bandwidth_bytes_per_second:

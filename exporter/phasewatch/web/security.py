@@ -114,7 +114,10 @@ def _unusable(users: dict[str, str]) -> Iterator[Problem]:
     if not users:
         return
     if importlib.util.find_spec("bcrypt") is None:
-        yield Problem("basic_auth_users", "needs bcrypt; install phasewatch[auth]")
+        yield Problem(
+            "basic_auth_users",
+            "needs bcrypt: `pip install bcrypt`, with the pip of the environment that runs PhaseWatch",
+        )
         return
     import bcrypt  # noqa: PLC0415  # an extra
 
