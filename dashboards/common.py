@@ -110,8 +110,6 @@ ENGINE: Final = Variable("engine", "Engine", f"llm_requests_running{{{OF_MODEL}}
 """All means those without engines, too."""
 
 VARIABLES: Final = (JOB, INSTANCE, TARGET, MODEL, ENGINE)
-SERVER_VARIABLES: Final = ("job", "instance")
-"""On the board of objectives these are vLLM's own job and instance, so links from and to it leave them out."""
 
 TITLES: Final = {
     "phasewatch-overview": "Overview",
@@ -124,6 +122,7 @@ TITLES: Final = {
 """Addresses for ever: alerts link to them."""
 
 OBJECTIVES: Final = "phasewatch-slo"
+"""Job and instance on this board are vLLM's own, so links from and to it leave them out."""
 
 
 def _links(uid: str, variables: tuple[Variable, ...]) -> tuple[tuple[str, str], ...]:

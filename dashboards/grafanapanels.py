@@ -164,13 +164,15 @@ def _bars(panel: Bars) -> Any:
     )
 
 
+def _legend() -> common.VizLegendOptions:
+    below = common.VizLegendOptions().placement(kinds.LegendPlacement.BOTTOM).show_legend(True)
+    return below.display_mode(kinds.LegendDisplayMode.LIST)
+
+
 def _lines(panel: Lines) -> Any:
-    legend = common.VizLegendOptions().placement(kinds.LegendPlacement.BOTTOM).show_legend(True)
-    mode = kinds.LegendDisplayMode.TABLE if panel.statistics else kinds.LegendDisplayMode.LIST
-    legend = legend.display_mode(mode).calcs(list(panel.statistics))
     built = (
         timeseries.Panel()
-        .legend(legend)
+        .legend(_legend())
         .tooltip(common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING))
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC))
         .line_width(1)
@@ -199,12 +201,7 @@ def _timeline(panel: Timeline) -> Any:
         .fill_opacity(75)
         .line_width(0)
         .align_value(kinds.TimelineValueAlignment.LEFT)
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(kinds.LegendDisplayMode.LIST)
-            .placement(kinds.LegendPlacement.BOTTOM)
-            .show_legend(True)
-        )
+        .legend(_legend())
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)),
         panel.queries,
         _RANGE,

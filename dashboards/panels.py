@@ -116,14 +116,12 @@ class Lines(Panel):
         stacked: on top of each other, which only parts of one whole may be.
         marked: thresholds are drawn as dashed lines.
         logarithmic: the base of the axis, 0 for a linear one.
-        statistics: Grafana's names of what the legend tells of each series, in a table; none: a plain list.
         bars: bars instead of lines.
     """
 
     stacked: bool = False
     marked: bool = False
     logarithmic: int = 0
-    statistics: tuple[str, ...] = ()
     bars: bool = False
 
 

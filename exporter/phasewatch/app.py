@@ -96,7 +96,10 @@ class Exporter:
     def view(self) -> tuple[SelfStatus, Sequence[TargetSnapshot]]:
         """What /metrics shows now."""
         status = SelfStatus(__version__, self._reloaded, self._reload_time, self._missed)
-        return status, [monitor.current() for monitor in self._monitors.values()]
+        return status, self._shown()
+
+    def _shown(self) -> list[TargetSnapshot]:
+        return [monitor.current() for monitor in self._monitors.values()]
 
     def probes(self, target: str, model: str) -> bool:
         """Whether the operator wants a model of a target to be probed."""
@@ -134,7 +137,7 @@ class Exporter:
 
     async def _record_history(self) -> None:
         while True:
-            self.history.record([monitor.current() for monitor in self._monitors.values()], time.monotonic())
+            self.history.record(self._shown(), time.monotonic())
             await asyncio.sleep(HISTORY_SECONDS)
 
     def scrape_now(self) -> None:
