@@ -16,8 +16,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from phasewatch.errors import ConfigError, Problem
-from phasewatch.yamlfile import problem, read_mapping
+from phasewatch.base.errors import ConfigError, Problem
+from phasewatch.config.yaml_file import problem, read_mapping
 
 FOLDER: Final = Path(__file__).parent
 OBJECTIVES: Final = FOLDER / "objectives.yml"

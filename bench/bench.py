@@ -21,11 +21,11 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from phasewatch.config import Target
-from phasewatch.health import Timing
-from phasewatch.pagereader import PageReader
-from phasewatch.recording import Reader
-from phasewatch.target import TargetState, snapshot, succeed
+from phasewatch.backends.prometheus_page import PageReader
+from phasewatch.backends.vllm.state import TargetState, snapshot, succeed
+from phasewatch.config.resolve import Target
+from phasewatch.recordings.format import Reader
+from phasewatch.snapshot.health import Timing
 
 ROOT = Path(__file__).parent.parent
 RECORDING = ROOT / "tests" / "recordings" / "batch-ramp.jsonl.xz"

@@ -6,8 +6,8 @@ from typing import Final
 
 from dashboards.panels import Words
 from dashboards.states import DOWN, IN_MEMORY, STATES, UNKNOWN, by_state
-from phasewatch.advice import ADVICE, ASLEEP, Advice
-from phasewatch.saturation import State
+from phasewatch.analysis.advice import ADVICE, ASLEEP, Advice
+from phasewatch.analysis.saturation import State
 
 _NOTHING: Final = "Nothing is to be done."
 _NONE: Final = "\N{EN DASH}"

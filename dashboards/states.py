@@ -5,8 +5,8 @@ from typing import Final
 
 from dashboards.common import BAD, CACHE, GOOD, OF_ENGINE, OF_TARGET, PREFILL, QUEUE
 from dashboards.panels import Shown
-from phasewatch.advice import ADVICE
-from phasewatch.saturation import State
+from phasewatch.analysis.advice import ADVICE
+from phasewatch.analysis.saturation import State
 
 _COLOURS: Final[Mapping[State, str]] = {
     State.IDLE: "#6e7687",

@@ -2,7 +2,7 @@
 
 import sys
 
-from phasewatch.cli import main
+from phasewatch.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

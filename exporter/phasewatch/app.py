@@ -17,18 +17,19 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from phasewatch import __version__, units
-from phasewatch.config import Config, Target, load_or_default
-from phasewatch.errors import BindError, ConfigError
-from phasewatch.history import LoadHistory
-from phasewatch.log import logger
-from phasewatch.metric import SelfStatus
-from phasewatch.monitor import Monitor
-from phasewatch.ollama.policy import model_settings
-from phasewatch.ollama.settings import ProbeSettings
-from phasewatch.ollamamonitor import OllamaMonitor
-from phasewatch.snapshot import TargetSnapshot
-from phasewatch.vllmmonitor import VllmMonitor
+from phasewatch import __version__
+from phasewatch.backends.ollama.probes.scheduling import model_settings
+from phasewatch.backends.ollama.scraper import OllamaMonitor
+from phasewatch.backends.vllm.scraper import VllmMonitor
+from phasewatch.base import units
+from phasewatch.base.errors import BindError, ConfigError
+from phasewatch.base.log import logger
+from phasewatch.config.probe_settings import ProbeSettings
+from phasewatch.config.resolve import Config, Target, load_or_default
+from phasewatch.metrics.descriptor import SelfStatus
+from phasewatch.scrape.scraper import Monitor
+from phasewatch.snapshot.target import TargetSnapshot
+from phasewatch.web.landing.load_history import LoadHistory
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import WebConfig, protect, server_tls
 

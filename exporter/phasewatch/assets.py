@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from phasewatch.errors import AssetError
+from phasewatch.base.errors import AssetError
 
 SHIPPED: Final = (
     "alerts/alertmanager.yml",

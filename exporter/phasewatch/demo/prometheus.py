@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from phasewatch import assets
+from phasewatch.base.errors import DemoError
+from phasewatch.base.log import logger
 from phasewatch.demo.servers import HOST
-from phasewatch.errors import DemoError
-from phasewatch.log import logger
 
 DEFAULT_PORT: Final = 9090
 

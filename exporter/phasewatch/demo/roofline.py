@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from phasewatch.hardware.resolve import Resolved, resolve
-from phasewatch.models.folder import costs_of_folder
+from phasewatch.models.sources.folder import costs_of_folder
 
 Figure = TypeVar("Figure")
 

@@ -14,7 +14,11 @@ from typing import Any, Final
 
 import yaml
 
-from phasewatch import app, config, units
+from phasewatch import app
+from phasewatch.base import units
+from phasewatch.base.errors import DemoError
+from phasewatch.base.log import logger
+from phasewatch.config import resolve as config
 from phasewatch.demo import prometheus
 from phasewatch.demo.clock import PatientClock, machine_seconds
 from phasewatch.demo.ollama import models
@@ -23,9 +27,7 @@ from phasewatch.demo.ollama.users import InhabitedOllama
 from phasewatch.demo.script import CYCLE_SECONDS, Act
 from phasewatch.demo.servers import HOST, Clock, Served, answering, ollama_application, served, vllm_application
 from phasewatch.demo.tour import LOOK_AT
-from phasewatch.demo.vllm import SimulatedVllm, target_keys
-from phasewatch.errors import DemoError
-from phasewatch.log import logger
+from phasewatch.demo.vllm.simulation import SimulatedVllm, target_keys
 from phasewatch.web.security import WebConfig
 
 NOTICE: Final = "Simulated servers: nothing here was measured on real hardware."

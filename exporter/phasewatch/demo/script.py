@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from phasewatch.demo.vllmload import Workload
-from phasewatch.saturation import State
+from phasewatch.analysis.saturation import State
+from phasewatch.demo.vllm.load import Workload
 
 
 @dataclass(frozen=True, slots=True)

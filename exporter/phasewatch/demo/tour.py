@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from phasewatch.saturation import State
+from phasewatch.analysis.saturation import State
 
 LOOK_AT: Final[Mapping[State, tuple[str, ...]]] = {
     State.IDLE: ("llm_requests_running",),

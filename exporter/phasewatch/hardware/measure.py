@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from phasewatch.errors import PhaseWatchError
+from phasewatch.base.errors import PhaseWatchError
 from phasewatch.hardware.detect import plausible_bandwidth
 
 RUNS: Final = 5

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from phasewatch.errors import PhaseWatchError
-from phasewatch.units import shown
+from phasewatch.base.errors import PhaseWatchError
+from phasewatch.base.units import shown
 
 MOST_LAYERS: Final = 10_000
 """Layers that no model has: more are a damaged file."""

@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from phasewatch.errors import ConfigError
-from phasewatch.exposition import SnapshotCollector
-from phasewatch.history import LoadHistory
-from phasewatch.metric import SelfStatus
-from phasewatch.snapshot import TargetSnapshot
-from phasewatch.web import landing
-from phasewatch.web.text import Moment
+from phasewatch.base.errors import ConfigError
+from phasewatch.metrics.collector import SnapshotCollector
+from phasewatch.metrics.descriptor import SelfStatus
+from phasewatch.snapshot.target import TargetSnapshot
+from phasewatch.web.landing import page as landing
+from phasewatch.web.landing.load_history import LoadHistory
+from phasewatch.web.landing.text import Moment
 
 _GZIP_LEVEL: Final = 3
 """A page of metrics compresses to a tenth at any level; higher ones only cost time."""
@@ -131,7 +131,7 @@ def _index(view: View) -> Callable[[Request], Response]:
 
 
 def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
-    body = files("phasewatch.web").joinpath("static", name).read_bytes()
+    body = files("phasewatch.web.landing").joinpath("static", name).read_bytes()
     headers = {**_SECURITY_HEADERS, "Cache-Control": "no-cache"}
 
     async def static(_: Request) -> Response:

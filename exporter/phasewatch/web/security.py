@@ -22,9 +22,9 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from phasewatch.errors import ConfigError, Problem
-from phasewatch.schema import File, Section
-from phasewatch.yamlfile import problem, read_mapping
+from phasewatch.base.errors import ConfigError, Problem
+from phasewatch.config.schema import File, Section
+from phasewatch.config.yaml_file import problem, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(?:0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from phasewatch.models.ggml import TYPE_SIZES
+from phasewatch.models.sources.ggml import TYPE_SIZES
 
 _BILLION: Final = 1_000_000_000
 _MILLION: Final = 1_000_000

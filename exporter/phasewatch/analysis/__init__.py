@@ -1,0 +1,1 @@
+"""Pure functions from samples to figures; they know no server by name."""

@@ -1,0 +1,292 @@
+"""How far each phase is from what the hardware can do.
+
+Pure functions over a window and what is known of devices and model:
+
+- Decode reads the weights once per step, whatever the batch, and the keys and values of every token that is held. So a
+  stream is never faster than bandwidth / bytes per step, and memory is as busy as steps per second x bytes per step /
+  bandwidth. Tokens per second do not tell: a batch gets many of them from one reading.
+- Prefill computes: two operations per parameter and token, and the attention to all tokens before.
+
+Nothing is clipped at 1: what lies above is speculation, an estimate for a mixture of experts, or a wrong fact.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from phasewatch.analysis.kv_cache_reads import HeldCache, held_cache
+from phasewatch.analysis.phases import Phases, ratio
+from phasewatch.analysis.queue import Load, mean_prompt_tokens
+from phasewatch.analysis.window import History, Increase
+from phasewatch.base.optional import product, total
+from phasewatch.hardware.facts import DeviceFacts, Layout, Precision, Source
+from phasewatch.models.costs import ModelCosts
+
+_PER_PARAMETER: Final = 2
+"""Operations: a multiplication and an addition."""
+
+
+class Basis(StrEnum):
+    """What a decode ceiling takes a step to read: the `basis` label."""
+
+    WEIGHTS = "weights"
+    """All weights but the experts that a token does not use, and nothing else: single streams are not faster."""
+    READ = "read"
+    """What steps read now: the weights that they touch, and the KV cache of everything that is held."""
+
+
+class Counted(StrEnum):
+    """Who counted bytes and operations: the `source` label of what follows from them."""
+
+    DERIVED = "derived"
+    """PhaseWatch, from steps, tokens and the shape of the model."""
+    ENGINE = "engine"
+    """vLLM itself, step by step (`--enable-mfu-metrics`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The limits of one engine, and how near it comes to them. The names are those of the metrics.
+
+    A metric with a `source` or `basis` is a mapping from that label, empty where nothing is known; any other is None
+    then. `device_info` holds name and count.
+    """
+
+    device_info: tuple[str, int] | None = None
+    device_memory_bandwidth_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
+    device_flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    weight_bytes: Mapping[str, float] = field(default_factory=dict)
+    weight_read_bytes: float | None = None
+    kv_cache_bytes_per_token: Mapping[str, float] = field(default_factory=dict)
+    decode_ceiling_tokens_per_second: Mapping[str, float] = field(default_factory=dict)
+    decode_ceiling_ratio: Mapping[str, float] = field(default_factory=dict)
+    memory_read_bytes_per_second: Mapping[str, float] = field(default_factory=dict)
+    memory_bandwidth_utilization_ratio: Mapping[str, float] = field(default_factory=dict)
+    compute_utilization_ratio: Mapping[str, float] = field(default_factory=dict)
+    prefill_ceiling_tokens_per_second: float | None = None
+    prefill_ceiling_ratio: float | None = None
+
+
+def ceiling(
+    past: History,
+    growth: Increase | None,
+    phases: Phases,
+    load: Load,
+    device: DeviceFacts,
+    model: ModelCosts,
+    *,
+    engines: int,
+    one_api_server: bool | None,
+) -> Ceiling:
+    """The limits of a vLLM engine, and how near it came to them over the window.
+
+    Args:
+        past: the window, scrape by scrape.
+        growth: its increase; without one only what needs no load is known.
+        phases: both phases in it.
+        load: the queue and cache in it.
+        device: what serves the target.
+        model: what a step and a token cost.
+        engines: how many engines the page speaks of.
+        one_api_server: see `phases.engine_steps`.
+    """
+    facts = _facts(device, model, engines)
+    if growth is None:
+        return facts
+    devices, delta, steps = _devices(device, engines), growth.grown, phases.engine_steps_per_second
+    flops = product(_flops(device, model.precision), devices)
+    held = held_cache(past, load.kv_cache_capacity_tokens, model, steps=steps, one_api_server=one_api_server)
+    # While anything decodes: streams x tokens that each gets per step. Idle time is not in it. Drafts that were turned
+    # down are not either, though they touch experts: how many there were is not read.
+    weights = _weight_read_bytes(model, ratio(phases.decode_throughput_tokens_per_second, steps) or 1.0)
+    step_bytes = total(weights, held.read_bytes if held else None)
+    limits = _decode_limits(device, model, step_bytes if steps else None, gpu_share=None)
+    read = _counted(product(steps, step_bytes), delta.estimated_read_bytes_per_gpu, devices, growth.seconds)
+    context = _prefill_context(past, growth, phases)
+    derived = _operations_per_second(growth, phases, model, context, held)
+    operations = _counted(derived, delta.estimated_flops_per_gpu, devices, growth.seconds)
+    prefill_limit = ratio(_of_one_request(device, _flops(device, model.precision)), _prefill_operations(model, context))
+    return replace(
+        facts,
+        weight_read_bytes=weights,
+        decode_ceiling_tokens_per_second=limits,
+        decode_ceiling_ratio=_share_of_limits(phases.decode_tokens_per_second, limits),
+        memory_read_bytes_per_second=read,
+        memory_bandwidth_utilization_ratio=_quotients(read, product(device.memory_bandwidth, devices)),
+        compute_utilization_ratio=_quotients(operations, flops),
+        prefill_ceiling_tokens_per_second=prefill_limit,
+        prefill_ceiling_ratio=ratio(phases.prefill_tokens_per_second, prefill_limit),
+    )
+
+
+def single_stream_ceiling(
+    device: DeviceFacts,
+    model: ModelCosts,
+    *,
+    decode_tokens_per_second: float | None,
+    context_tokens: float | None,
+    gpu_share: float | None,
+) -> Ceiling:
+    """The decode limits of a stream that has a server to itself, as a probe of Ollama has.
+
+    Args:
+        device: what serves the target.
+        model: what a step and a token cost.
+        decode_tokens_per_second: speed of the stream.
+        context_tokens: its mean length while it was measured.
+        gpu_share: share of the model in the memory of the device, 0 to 1, the rest being in that of the host; None for
+            all of it.
+    """
+    cache = model.kv_cache
+    kv = None if cache is None or context_tokens is None else cache.read_bytes(context_tokens)
+    limits = _decode_limits(device, model, total(_weight_read_bytes(model, 1.0), kv), gpu_share=gpu_share)
+    return replace(
+        _facts(device, model, 1),
+        decode_ceiling_tokens_per_second=limits,
+        decode_ceiling_ratio=_share_of_limits(decode_tokens_per_second, limits),
+    )
+
+
+def decode_ceiling(step_bytes: float | None, device: DeviceFacts, gpu_share: float | None = None) -> float | None:
+    """Steps per second that memory allows a single stream; tokens per second without speculation.
+
+    Tensor parallel devices read their slices at the same time: bandwidths add. In a pipeline a token visits one after
+    the other, so it goes at the speed of one. Where a part of the model is in the memory of the host, times add:
+
+        seconds = bytes x share / bandwidth + bytes x (1 - share) / bandwidth of the host
+
+    Args:
+        step_bytes: what a step reads.
+        device: what reads it.
+        gpu_share: share of it in the memory of the device, 0 to 1; None for all of it.
+    """
+    bandwidth = _of_one_request(device, device.memory_bandwidth)
+    share = 1.0 if gpu_share is None else gpu_share
+    if share >= 1:
+        return ratio(bandwidth, step_bytes)
+    host = _host_bandwidth(device)
+    if share <= 0:
+        return ratio(host, step_bytes)
+    on_device = ratio(product(step_bytes, share), bandwidth)
+    return ratio(1.0, total(on_device, ratio(product(step_bytes, 1 - share), host)))
+
+
+def _facts(device: DeviceFacts, model: ModelCosts, engines: int) -> Ceiling:
+    """What needs no load. Of replicas each engine of the page has its share."""
+    devices = _devices(device, engines)
+    cache = model.kv_cache
+    bandwidth = product(device.memory_bandwidth, devices)
+    flops = product(_flops(device, model.precision), devices)
+    return Ceiling(
+        device_info=None if device.name is None else (device.name, device.count),
+        device_memory_bandwidth_bytes_per_second=_told(device.bandwidth_source, bandwidth),
+        device_flops_per_second=_told(device.compute_source, flops),
+        weight_bytes=_told(model.weight_source, model.weight_bytes),
+        weight_read_bytes=_weight_read_bytes(model, 1.0),
+        kv_cache_bytes_per_token={} if cache is None else _told(cache.source, cache.bytes_per_token()),
+        decode_ceiling_tokens_per_second=_decode_limits(device, model, None, gpu_share=None),
+    )
+
+
+def _told(source: StrEnum | None, value: float | None) -> dict[str, float]:
+    return {} if source is None or value is None else {source: value}
+
+
+def _devices(device: DeviceFacts, engines: int) -> float:
+    """How many devices serve one engine together."""
+    return device.count / engines if device.layout is Layout.REPLICA else device.count
+
+
+def _of_one_request(device: DeviceFacts, rate: float | None) -> float | None:
+    """What one request gets of a rate of each device: they work on it together, or one after the other, or one does."""
+    return product(rate, device.count) if device.layout is Layout.TENSOR else rate
+
+
+def _host_bandwidth(device: DeviceFacts) -> float | None:
+    """Bandwidth of the host's memory; what was measured is that of the host, even where it stands for the device."""
+    if device.cpu_memory_bandwidth is None and device.bandwidth_source is Source.MEASURED:
+        return device.memory_bandwidth
+    return device.cpu_memory_bandwidth
+
+
+def _flops(device: DeviceFacts, precision: Precision | None) -> float | None:
+    """Operations per second of one device at the precision of the model; the operator gives the figure for that one."""
+    compute = device.compute
+    if device.compute_source is Source.CONFIG:
+        return compute.bits16
+    rates = {Precision.BITS16: compute.bits16, Precision.FP8: compute.fp8, Precision.INT8: compute.int8}
+    return None if precision is None else rates[precision]
+
+
+def _weight_read_bytes(model: ModelCosts, tokens: float) -> float | None:
+    return None if model.reads is None else model.reads.bytes_per_step(tokens)
+
+
+def _decode_limits(
+    device: DeviceFacts, model: ModelCosts, step_bytes: float | None, *, gpu_share: float | None
+) -> dict[str, float]:
+    limits = {
+        Basis.WEIGHTS: decode_ceiling(model.stream_bytes(), device, gpu_share),
+        Basis.READ: decode_ceiling(step_bytes, device, gpu_share),
+    }
+    return {basis: limit for basis, limit in limits.items() if limit}
+
+
+def _share_of_limits(speed: float | None, limits: Mapping[str, float]) -> dict[str, float]:
+    return {} if speed is None else {basis: speed / limit for basis, limit in limits.items()}
+
+
+def _counted(derived: float | None, per_gpu: float | None, devices: float, seconds: float) -> dict[str, float]:
+    """A rate as we count it and as vLLM does. Its counters are there, and stand still, when it does not count."""
+    found: dict[str, float] = {} if derived is None else {Counted.DERIVED: derived}
+    if per_gpu:
+        found[Counted.ENGINE] = per_gpu * devices / seconds
+    return found
+
+
+def _quotients(rates: Mapping[str, float], limit: float | None) -> dict[str, float]:
+    return {source: rate / limit for source, rate in rates.items()} if limit else {}
+
+
+def _prefill_context(past: History, growth: Increase, phases: Phases) -> float | None:
+    """Tokens before a computed prompt token, on average: half the prompt, or more where its beginning was cached."""
+    prompt = mean_prompt_tokens(growth, past.samples[-1])
+    first = growth.grown.time_to_first_token
+    computed = ratio(
+        product(phases.prefill_throughput_tokens_per_second, growth.seconds), first.count if first else None
+    )
+    return None if prompt is None else prompt - min(prompt, computed or prompt) / 2
+
+
+def _prefill_operations(model: ModelCosts, context: float | None) -> float | None:
+    """Operations that one prompt token takes. Only the last of a prompt passes through the output head."""
+    active = model.reads.active_parameters() if model.reads else None
+    attention = None if context is None else model.attention_operations(context)
+    if model.reads is None or active is None or attention is None:
+        return None
+    return _PER_PARAMETER * (active - model.reads.head_parameters) + attention
+
+
+def _operations_per_second(
+    growth: Increase, phases: Phases, model: ModelCosts, prefill_context: float | None, held: HeldCache | None
+) -> float | None:
+    """Operations that the tokens of the window took.
+
+    Every token but the last of a sequence goes through the layers, and every generated one comes from the output head.
+    In decode, a step attends to all tokens held. Attention is left out as far as the shape of the model or the contexts
+    are not known. Drafts that were verified in vain are left out as well: they cost operations, but how many there were
+    is not read.
+    """
+    computed, decoded = phases.prefill_throughput_tokens_per_second, phases.decode_throughput_tokens_per_second
+    generated = ratio(growth.grown.generation_tokens, growth.seconds)
+    active = model.reads.active_parameters() if model.reads else None
+    if model.reads is None or active is None or computed is None or decoded is None or generated is None:
+        return None
+    attention = computed * (model.attention_operations(prefill_context or 0.0) or 0.0)
+    if held is not None:
+        each = (phases.engine_steps_per_second or 0.0) * (phases.tokens_per_step or 1.0)
+        attention += (held.operations or 0.0) * each
+    head = model.reads.head_parameters
+    matrices = (active - head) * (computed + decoded) + head * generated
+    return _PER_PARAMETER * matrices + attention

@@ -1,0 +1,150 @@
+"""What an engine holds and what waits for it: queue, KV cache, and the stall that no histogram shows while it lasts."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from phasewatch.analysis.phases import ratio
+from phasewatch.analysis.samples import EngineSample
+from phasewatch.analysis.window import History, Increase
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Queue and cache of one engine; None where unknown. The names are those of the metrics."""
+
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    requests_waiting_peak: float | None = None
+    requests_waiting_growth_per_second: float | None = None
+    kv_cache_usage_ratio: float | None = None
+    kv_cache_usage_ratio_peak: float | None = None
+    kv_cache_capacity_tokens: float | None = None
+    kv_cache_used_tokens: float | None = None
+    context_tokens: float | None = None
+    preemptions_per_second: float | None = None
+    kv_cache_headroom_requests: float | None = None
+    kv_cache_next_request_fits: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """When an engine last put out a token, as far as scrapes can tell.
+
+    Attributes:
+        tokens: tokens put out so far.
+        running: whether requests run.
+        since: monotonic time of the scrape that first showed these tokens, or first showed requests running.
+        watched: whether a scrape before that one is known, without which `since` says nothing.
+    """
+
+    tokens: float
+    running: bool
+    since: float
+    watched: bool
+
+
+def load(past: History, growth: Increase | None, *, alone: bool) -> Load:
+    """Queue and cache of an engine now and over its window.
+
+    Args:
+        past: the window, scrape by scrape.
+        growth: its increase, if it holds more than one scrape.
+        alone: whether the page speaks of this engine only (see `kv_cache_capacity_tokens`).
+    """
+    now = past.samples[-1]
+    capacity = kv_cache_capacity_tokens(now, alone=alone)
+    used = None if capacity is None or now.kv_cache_usage is None else capacity * now.kv_cache_usage
+    headroom = _headroom(capacity, used, mean_prompt_tokens(growth, now))
+    waiting = [
+        (time, sample.requests_waiting)
+        for time, sample in zip(past.times, past.samples, strict=True)
+        if sample.requests_waiting is not None
+    ]
+    return Load(
+        requests_running=now.requests_running,
+        requests_waiting=now.requests_waiting,
+        requests_waiting_peak=max((value for _, value in waiting), default=None),
+        requests_waiting_growth_per_second=slope(waiting),
+        kv_cache_usage_ratio=now.kv_cache_usage,
+        kv_cache_usage_ratio_peak=_peak(sample.kv_cache_usage for sample in past.samples),
+        kv_cache_capacity_tokens=capacity,
+        kv_cache_used_tokens=used,
+        context_tokens=ratio(used, now.requests_running),
+        preemptions_per_second=ratio(growth.grown.preemptions, growth.seconds) if growth else None,
+        kv_cache_headroom_requests=headroom,
+        kv_cache_next_request_fits=None if headroom is None else float(headroom >= 1),
+    )
+
+
+def mean_prompt_tokens(growth: Increase | None, now: EngineSample) -> float | None:
+    """Mean length of a prompt: of the requests that got their first token in the window, or else since the start."""
+    for sample in (growth.grown if growth else now, now):
+        first = sample.time_to_first_token
+        mean = ratio(sample.prompt_tokens, first.count if first else None)
+        if mean:
+            return mean
+    return None
+
+
+def _headroom(capacity: float | None, used: float | None, prompt: float | None) -> float | None:
+    """How many more requests of the mean prompt length fit; vLLM admits a request when its whole prompt does (0.22)."""
+    if capacity is None or used is None or prompt is None:
+        return None
+    return math.floor((capacity - used) / prompt)
+
+
+def _peak(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def slope(points: list[tuple[float, float]]) -> float | None:
+    """Least-squares slope of a value over time, per second; None for fewer than two points."""
+    if len(points) < 2:  # noqa: PLR2004  # a line needs two
+        return None
+    mean_time = sum(time for time, _ in points) / len(points)
+    mean_value = sum(value for _, value in points) / len(points)
+    spread = sum((time - mean_time) ** 2 for time, _ in points)
+    return ratio(sum((time - mean_time) * (value - mean_value) for time, value in points), spread)
+
+
+def kv_cache_capacity_tokens(sample: EngineSample, *, alone: bool) -> float | None:
+    """Tokens that the KV cache of one engine holds, from the labels of `cache_config_info`.
+
+    `kv_cache_size_tokens` says it since 0.23. Before, blocks x block size is right for a model whose layers all keep
+    the same cache; with several engines on the page `num_gpu_blocks` is their sum on each of them in some releases and
+    not in others (up to 0.22), so it is not used there.
+    """
+    config = sample.cache_config
+    told = config.get("kv_cache_size_tokens", "")
+    if told.isdigit():
+        return float(told)
+    blocks, block_size = config.get("num_gpu_blocks", ""), config.get("block_size", "")
+    hybrid = config.get("mamba_block_size", "None") != "None"
+    if alone and not hybrid and blocks.isdigit() and block_size.isdigit():
+        return float(blocks) * float(block_size)
+    return None
+
+
+def advance(before: Progress | None, sample: EngineSample, time: float) -> Progress | None:
+    """The progress after one more scrape; None for a page that does not count tokens."""
+    tokens = sample.generation_tokens
+    if tokens is None:
+        return None
+    running = bool(sample.requests_running)
+    if before is None:
+        return Progress(tokens, running, time, watched=False)
+    if tokens == before.tokens and before.running:
+        return Progress(tokens, running, before.since, watched=True)
+    return Progress(tokens, running, time, watched=True)
+
+
+def token_stall_seconds(progress: Progress | None, now: float) -> float | None:
+    """Seconds for which requests have run without a token; None while nothing runs.
+
+    The token may have come any time after the scrape before, so the true stall is longer by up to one interval. It
+    begins to count when requests begin to run: what an idle engine did before is no stall.
+    """
+    if progress is None or not progress.running or not progress.watched:
+        return None
+    return now - progress.since

@@ -1,0 +1,142 @@
+"""What a target runs on and what its models cost, put together from configuration, drivers and files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from phasewatch.config.device_settings import DeviceSettings
+from phasewatch.config.resolve import Target
+from phasewatch.hardware.combine import device_facts
+from phasewatch.hardware.detect import Detected, Reported, amd_devices, nvidia_devices
+from phasewatch.hardware.facts import DeviceFacts, Layout
+from phasewatch.hardware.measure import stored
+from phasewatch.hardware.resolve import Resolved, resolve
+from phasewatch.models.costs import ModelCosts
+from phasewatch.models.fields import brief
+from phasewatch.models.settings import ModelSettings
+from phasewatch.models.shape.cache_types import is_known
+from phasewatch.models.shape.kv import with_cache_dtype
+from phasewatch.models.sources.configured import unfit_parameters, with_configuration
+from phasewatch.models.sources.folder import costs_of_folder
+from phasewatch.models.sources.hub import find
+
+_USUAL_LAYOUT: Final = {"vllm": Layout.TENSOR, "ollama": Layout.PIPELINE}
+"""vLLM divides every layer; llama.cpp gives each device some of the layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a target runs on and what its models cost, as far as it is known.
+
+    Attributes:
+        device: the devices.
+        configured: the model in the configured folder; None where there is none.
+        models: found out for single models, by name.
+    """
+
+    device: DeviceFacts = field(default_factory=DeviceFacts)
+    configured: ModelCosts | None = None
+    models: Mapping[str, ModelCosts] = field(default_factory=dict)
+
+
+def costs_for(equipment: Equipment, settings: ModelSettings, model_name: str, cache_dtype: str | None) -> ModelCosts:
+    """What one model costs, with the operator's figures in place of those found out.
+
+    Args:
+        equipment: what was found out.
+        settings: the operator's word.
+        model_name: as the server calls it.
+        cache_dtype: number format of its KV cache, if the server tells.
+    """
+    known = equipment.configured or equipment.models.get(model_name) or ModelCosts()
+    if known.kv_cache is not None and cache_dtype is not None and settings.kv_cache_dtype is None:
+        known = replace(known, kv_cache=with_cache_dtype(known.kv_cache, cache_dtype))
+    return with_configuration(known, settings)
+
+
+def unused(found: ModelCosts, settings: ModelSettings, cache_dtype: str | None) -> tuple[str, ...]:
+    """What the operator and the server say of a model and is not used, in plain words.
+
+    Args:
+        found: what was found out of the model.
+        settings: the operator's word.
+        cache_dtype: number format of its KV cache, if the server tells.
+    """
+    parameters = unfit_parameters(found, settings)
+    told = (parameters,) if parameters else ()
+    decided = settings.kv_cache_dtype is not None or settings.kv_cache_bytes_per_token is not None
+    if cache_dtype is None or is_known(cache_dtype) or decided:
+        return told
+    unknown = (
+        f"the server keeps its KV cache as {brief(cache_dtype)}, of which it is not known how wide it is: "
+        "set model.kv_cache_bytes_per_token"
+    )
+    return (*told, unknown)
+
+
+def is_local(url: str) -> bool:
+    """Whether an address is on this machine: what its drivers tell is then true of the server."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def local_devices() -> Detected:
+    """The GPUs of this machine, as their drivers tell."""
+    nvidia = nvidia_devices()
+    if nvidia.devices:
+        return nvidia
+    amd = amd_devices()
+    return amd if amd.devices else Detected((), f"{nvidia.reason}; {amd.reason}")
+
+
+def devices_of(target: Target, reported: tuple[Reported, ...]) -> tuple[DeviceFacts, tuple[str, ...]]:
+    """The devices of a target, and what to tell the operator about them.
+
+    Args:
+        target: with the operator's word.
+        reported: by drivers or a DCGM exporter.
+    """
+    told = target.device
+    facts, notes = device_facts(
+        name=told.name,
+        memory=told.memory,
+        count=told.count,
+        layout=told.layout or _USUAL_LAYOUT[target.backend],
+        memory_bandwidth=told.memory_bandwidth,
+        flops=told.flops,
+        cpu_memory_bandwidth=told.cpu_memory_bandwidth,
+        reported=reported,
+        measured=stored().memory_bandwidth if is_local(target.url) else None,
+    )
+    if target.backend != "ollama":
+        return facts, notes
+    host = told.cpu_memory_bandwidth or _processors_bandwidth(told) or facts.cpu_memory_bandwidth
+    facts = replace(facts, cpu_memory_bandwidth=host)
+    nothing_told = told.name is None and told.memory_bandwidth is None and not reported
+    return facts, () if nothing_told and host is not None else notes
+
+
+def _processors_bandwidth(told: DeviceSettings) -> float | None:
+    """Bytes per second of the host's memory where a processor of the table is named as the device of an Ollama, which
+    tells for each model how much of it is there.
+    """
+    found = resolve(told.name) if told.name else None
+    return found.memory_bandwidth if isinstance(found, Resolved) and found.device.kind == "cpu" else None
+
+
+def costs_of_root(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tuple[str, ...]]:
+    """What a model costs by where the server has loaded it from, and in plain words why the rest is not known.
+
+    Args:
+        root: path or hub id, as the server tells.
+        cache_dtype: see `costs_of_folder`.
+    """
+    folder = find(root) if root else None
+    if folder is None:
+        return ModelCosts(), ("its files are not on this machine: set model.path, or model.weights",)
+    return costs_of_folder(folder, cache_dtype)

@@ -1,0 +1,119 @@
+"""The synthetic requests: prompts that no cache can hold, and bodies that change nothing on the server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+from phasewatch.backends.ollama.inventory import Loaded
+
+OUTPUT_TOKENS: Final = 48
+SHORT_TOKENS: Final = 200
+LONG_TOKENS: Final = 2000
+SHORTEST_LONG: Final = 3 * SHORT_TOKENS
+"""A long prompt that is not much longer than the short one tells nothing that the short one does not."""
+
+_MARGIN_TOKENS: Final = 64
+_PREFIX_LENGTH: Final = 24
+_WORD_BYTES: Final = 8
+"""Longest word with its blank: a byte may be a token of its own, and no word is less than one token."""
+_TOKENS_PER_WORD: Final = 1.3
+_SAFETY: Final = 1.1
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_WORDS: Final = (
+    "anchor", "basket", "candle", "desert", "engine", "forest", "garden", "harbor", "island", "jacket", "kettle",
+    "ladder", "marble", "needle", "orange", "pencil", "quarry", "ribbon", "saddle", "temple", "urchin", "valley",
+    "window", "yellow", "zipper", "autumn", "bridge", "copper", "dragon", "empire", "falcon", "gravel", "hammer",
+    "insect", "jungle", "kernel", "lumber", "mirror", "nectar", "oyster", "pepper", "quiver", "rocket", "silver",
+    "timber", "useful", "velvet", "walnut", "yonder", "zenith", "blue", "cold", "deep", "fast", "gold", "high",
+    "iron", "just", "kind", "long", "many", "near", "open", "pale", "quick", "round", "slow", "tall", "under", "very",
+)  # fmt: skip
+
+
+class Kind(StrEnum):
+    """What a request is for."""
+
+    SHORT = "short"
+    LONG = "long"
+    LOAD = "load"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One synthetic request: what it is for, the model by name and digest, and the words of its prompt."""
+
+    kind: Kind
+    key: tuple[str, str]
+    words: int
+    body: Mapping[str, object]
+
+
+def probe_request(kind: Kind, model: Loaded, words: int, options: Mapping[str, int | bool], random: Random) -> Request:
+    """A request that a loaded model answers as it is.
+
+    `num_ctx` is sent because the server reloads a model that was loaded with another one than is asked for, and the
+    default counts as asked for. `keep_alive` is not, because the server would keep it for all later requests; nor is
+    any other option of the runner, unless the operator's `options` say that the model is loaded with it.
+
+    Args:
+        kind: short or long.
+        model: as /api/ps shows it now.
+        words: length of the prompt, see `prompt_words`.
+        options: what the operator says of this model; beats what /api/ps says.
+        random: for prompt and seed.
+    """
+    context = {} if model.context_length is None else {"num_ctx": model.context_length}
+    body = {
+        "model": model.name,
+        "prompt": _prompt(words, random),
+        "raw": True,
+        "stream": False,
+        "truncate": False,
+        "options": {
+            **context,
+            **options,
+            "num_predict": OUTPUT_TOKENS,
+            "temperature": 0.8,
+            "seed": random.randrange(1, 2**31),
+        },
+    }
+    return Request(kind, model.key, words, body)
+
+
+def load_request(name: str, digest: str, options: Mapping[str, int | bool]) -> Request:
+    """A request that loads a model and puts nothing out; for models whose owner has allowed it."""
+    body = {"model": name, "prompt": "", "stream": False, **({"options": dict(options)} if options else {})}
+    return Request(Kind.LOAD, (name, digest), 0, body)
+
+
+def prompt_words(kind: Kind, context_length: int, tokens_per_word: float | None) -> int | None:
+    """How many words a prompt has so that it comes to about 200 or 2000 tokens and never exceeds the context.
+
+    Args:
+        kind: short or long.
+        context_length: tokens that the model was loaded with.
+        tokens_per_word: of this model, from an answer; None before the first.
+
+    Returns:
+        The number of words; None if no prompt of this kind fits.
+    """
+    room = context_length - OUTPUT_TOKENS - _MARGIN_TOKENS
+    if kind is Kind.SHORT and tokens_per_word is None:
+        return _at_least_one(min(SHORT_TOKENS / _TOKENS_PER_WORD, (room - _PREFIX_LENGTH) / _WORD_BYTES))
+    if tokens_per_word is None:
+        return None
+    wanted = min(SHORT_TOKENS if kind is Kind.SHORT else LONG_TOKENS, room / _SAFETY)
+    if kind is Kind.LONG and wanted < SHORTEST_LONG:
+        return None
+    return _at_least_one(wanted / tokens_per_word)
+
+
+def _at_least_one(words: float) -> int | None:
+    return int(words) if words >= 1 else None
+
+
+def _prompt(words: int, random: Random) -> str:
+    """A prompt that begins like no other: whatever is common to two prompts at their beginning is cached."""
+    prefix = "".join(random.choices(_ALPHABET, k=_PREFIX_LENGTH))
+    return " ".join([prefix, *random.choices(_WORDS, k=words)])

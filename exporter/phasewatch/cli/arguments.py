@@ -1,0 +1,266 @@
+"""What can be typed: the commands with their flags, and the help that teaches them."""
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from phasewatch import __version__
+from phasewatch.cli.flags import (
+    address,
+    duration,
+    flag,
+    log_format,
+    log_level,
+    recording_path,
+    replay_format,
+    size,
+    switch,
+    whole,
+)
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 10061
+
+MOST_SERVERS: Final = 100
+"""Simulated servers of one demo: each takes some percent of a core."""
+
+_LARGEST_SEED: Final = 2**32 - 1
+
+_DESCRIPTION: Final = """\
+Tells prefill from decode on self-hosted LLM servers: a Prometheus exporter for vLLM
+and Ollama.
+
+Each command explains itself: phasewatch COMMAND --help"""
+
+_EPILOG: Final = """\
+exit codes:
+  0  success, or ended by SIGTERM
+  1  invalid configuration, or a failed check
+  2  wrong usage
+  3  the listen address cannot be taken
+
+Every flag can also be given in the environment, under the name that its help
+shows. A flag beats the environment, which beats the configuration file."""
+
+
+def new_parser() -> argparse.ArgumentParser:
+    """The parser of the whole program; it leaves the name of the command as `command`."""
+    parser = argparse.ArgumentParser(
+        prog="phasewatch",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"phasewatch {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _serve_parser(commands)
+    _check_parser(commands)
+    _record_parser(commands)
+    _replay_parser(commands)
+    _devices_parser(commands)
+    _demo_parser(commands)
+    _assets_parser(commands)
+    return parser
+
+
+def _serve_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "serve",
+        "run the exporter",
+        "Watches the configured servers and serves their numbers at /metrics until SIGTERM or SIGINT.\n"
+        "SIGHUP reads the configuration again; an invalid one is refused and the one before stays.\n"
+        "Without a configuration file: one vLLM at http://127.0.0.1:8000 and one Ollama at\n"
+        "http://127.0.0.1:11434, each shown once it has answered.",
+        "examples:\n  phasewatch serve\n  phasewatch serve --config.file phasewatch.yml --web.listen-address :10061",
+    )
+    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
+    _listen_flag(parser)
+    flag(
+        parser,
+        "--web.config.file",
+        "TLS and basic authentication, in the format of Prometheus' exporters",
+        metavar="FILE",
+        type=Path,
+    )
+    switch(parser, "--web.enable-lifecycle", "allow POST /-/reload")
+    _log_flags(parser)
+
+
+def _check_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "check",
+        "validate a configuration file",
+        "Reads a configuration file and tells every mistake on a line of its own, as `path.to.key: message`.\n"
+        "No server is contacted. Exits with 1 if there is a mistake.",
+        "example:\n  phasewatch check --config.file phasewatch.yml",
+    )
+    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path, required=True)
+
+
+def _record_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "record",
+        "keep a server's pages in a file",
+        "Reads a vLLM's metrics at a fixed pace and keeps the pages, to study later or attach to a report.\n"
+        "A recording holds what the server shows at /metrics, /version and /v1/models, and no credentials.\n"
+        "Ctrl-C ends it early and keeps the file. Exits with 1 if not one page could be had, or used.",
+        "examples:\n"
+        "  phasewatch record --target http://127.0.0.1:8000 --duration 2m --output slow.jsonl.xz\n"
+        "  phasewatch record --config.file phasewatch.yml --target chat --output chat.jsonl.gz",
+    )
+    flag(parser, "--target", "address of a vLLM, or a target's name in the file", metavar="URL|NAME", required=True)
+    flag(parser, "--config.file", "configuration file that names the target", metavar="FILE", type=Path)
+    flag(parser, "--duration", "how long to record", metavar="DURATION", type=duration, default="5m")
+    flag(parser, "--interval", "time between two pages", metavar="DURATION", type=duration, default="1s")
+    flag(
+        parser,
+        "--output",
+        "file to write; ends in .jsonl, .jsonl.gz or .jsonl.xz",
+        metavar="FILE",
+        type=recording_path,
+        required=True,
+    )
+
+
+def _replay_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "replay",
+        "run a recording through the exporter",
+        "Runs what `serve` does over a recording and prints what /metrics would have shown after each scrape.\n"
+        "The recording plays the configuration's only target, or the named one; without a file, a vLLM\n"
+        "named `recording`. No server is contacted.",
+        "examples:\n"
+        "  phasewatch replay slow.jsonl.xz --format json | jq -c '.t'\n"
+        "  phasewatch replay slow.jsonl.xz --format openmetrics > slow.om\n"
+        "  promtool tsdb create-blocks-from openmetrics slow.om data/",
+    )
+    parser.add_argument("recording", metavar="FILE", type=Path, help="recording: .jsonl, .jsonl.gz or .jsonl.xz")
+    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
+    flag(parser, "--target", "name of the target that the recording plays", metavar="NAME")
+    flag(
+        parser,
+        "--format",
+        "json: a line per scrape; openmetrics: one text with timestamps",
+        metavar="FORMAT",
+        type=replay_format,
+        default="json",
+    )
+
+
+def _devices_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "devices",
+        "show the table of devices, or what a name means",
+        "Without a NAME prints the devices whose memory bandwidth and compute rates are known, and what was\n"
+        "measured of this machine. With a NAME, as nvidia-smi or another driver prints it or as you would\n"
+        "configure it, tells which device it is and where its figures come from; exits with 1 if it is none, or\n"
+        "may be several. Names count as a whole: nothing is guessed from a part of one.\n"
+        "--measure reads this machine's memory for a few seconds and keeps the speed, for models that run on\n"
+        "its processor. Do that while no server works: both would slow each other down.",
+        "examples:\n"
+        "  phasewatch devices\n"
+        "  phasewatch devices 'NVIDIA H100 80GB HBM3'\n"
+        "  phasewatch devices 'NVIDIA GeForce RTX 3080' --memory 12GB\n"
+        "  phasewatch devices 'NVIDIA A100-SXM4-80GB MIG 3g.40gb'\n"
+        "  phasewatch devices --measure",
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of a device")
+    flag(parser, "--memory", "memory of the device, where several share a name", metavar="SIZE", type=size)
+    switch(parser, "--measure", "measure how fast this machine reads its memory")
+
+
+def _demo_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "demo",
+        "watch simulated servers, without a GPU",
+        "Starts a simulated vLLM and a simulated Ollama on free ports of 127.0.0.1, with the exporter that\n"
+        "`serve` runs on top, until Ctrl-C or SIGTERM. Nothing else is needed, and nothing is left behind.\n"
+        "Within minutes the vLLM goes through every state of saturation that a server can show, and begins\n"
+        "anew; the log tells each act as it begins, with what to look at. The Ollama has users of its own:\n"
+        "models are loaded, probed, pushed out and unloaded. The servers speak as real ones do, so that\n"
+        "dashboards and rules see what a real one would show; no number was measured on real hardware.\n"
+        "--with-prometheus also starts the program `prometheus` from PATH, with the shipped alert rules, at\n"
+        "http://127.0.0.1:9090 or on a free port; its data is removed at the end.",
+        "examples:\n"
+        "  phasewatch demo\n"
+        "  phasewatch demo --with-prometheus\n"
+        "  phasewatch demo --servers 8 --web.listen-address 127.0.0.1:0",
+    )
+    _listen_flag(parser)
+    flag(
+        parser,
+        "--seed",
+        "for the randomness of the simulations; the same one gives the same",
+        metavar="NUMBER",
+        type=whole(0, _LARGEST_SEED),
+        default="1",
+    )
+    flag(
+        parser,
+        "--servers",
+        "how many simulated vLLMs, each at another act",
+        metavar="NUMBER",
+        type=whole(1, MOST_SERVERS),
+        default="1",
+    )
+    switch(parser, "--with-prometheus", "start Prometheus as well")
+    _log_flags(parser)
+
+
+def _assets_parser(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "assets",
+        "write out the dashboards and alert rules",
+        "Writes the Grafana dashboards, the rules and configurations for Prometheus and Alertmanager, and what\n"
+        "Grafana needs to find the dashboards by itself, into DIR/dashboards and DIR/alerts, and tells what to do\n"
+        "with them. DIR is made if need be. Files that are there as shipped are left alone. If one differs,\n"
+        "nothing is written and the exit code is 1: you may have edited it. After an upgrade, write them into\n"
+        "another folder and compare.",
+        "examples:\n  phasewatch assets export phasewatch-assets\n  diff -r phasewatch-assets phasewatch-assets-new",
+    )
+    parser.add_argument("action", metavar="export", choices=("export",), help="write them out")
+    parser.add_argument("directory", metavar="DIR", type=_folder, help="folder to write into")
+    switch(parser, "--force", "overwrite files that differ from the shipped ones")
+
+
+def _folder(text: str) -> Path:
+    """A folder's path; an empty one would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; name a folder")
+    return Path(text)
+
+
+def _listen_flag(parser: argparse.ArgumentParser) -> None:
+    flag(
+        parser,
+        "--web.listen-address",
+        "address to listen on; [::1]:PORT for IPv6, :PORT for all addresses",
+        metavar="HOST:PORT",
+        type=address,
+        default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",
+    )
+
+
+def _log_flags(parser: argparse.ArgumentParser) -> None:
+    flag(parser, "--log.level", "debug, info, warning or error", metavar="LEVEL", type=log_level, default="info")
+    flag(parser, "--log.format", "logfmt or json", metavar="FORMAT", type=log_format, default="logfmt")
+
+
+def _command(commands: Any, name: str, summary: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=name)
+    return parser

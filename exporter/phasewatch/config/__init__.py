@@ -1,0 +1,1 @@
+"""The configuration: schema, resolution into settings, and the checks beyond single keys."""

@@ -1,0 +1,136 @@
+"""YAML files of ours: read strictly, and every mistake told as `path.to.key: what is expected there`."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from phasewatch.base.errors import ConfigError, Problem
+from phasewatch.base.units import shown
+
+_NAMED: Final = re.compile(r" '(?:[*&]?\w+|!\S*|tag:\S*)'")
+"""Aliases and tags that PyYAML names in its messages: an unquoted password that begins with * or ! is one to it."""
+
+
+_MOST_BYTES: Final = 1_000_000
+
+
+def read_mapping(path: Path) -> tuple[dict[Any, Any], list[Problem]]:
+    """The keys of a file, and the ones given twice.
+
+    Raises:
+        ConfigError: the file cannot be read or is no YAML mapping.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1).decode()
+    except OSError as error:
+        raise ConfigError([Problem(str(path), f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([Problem(str(path), f"is not UTF-8 text: {error.reason} at byte {error.start}")]) from error
+    if len(text) > _MOST_BYTES:
+        raise ConfigError([Problem(str(path), f"is larger than {_MOST_BYTES // 1_000_000} MB: is it the right file?")])
+    return parse_mapping(text, str(path))
+
+
+def parse_mapping(text: str, source: str) -> tuple[dict[Any, Any], list[Problem]]:
+    """The keys of a text, and the ones given twice.
+
+    Raises:
+        ConfigError: the text is no YAML mapping.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        raw = yaml.safe_load(text)
+    except Exception as error:  # PyYAML lets through whatever its constructors raise, for a date or a tag
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+        told = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise ConfigError([Problem(where, f"no valid YAML: {_NAMED.sub('', str(told))}")]) from error
+    if not isinstance(raw, dict):
+        raise ConfigError([Problem(source, "expected a mapping of keys")])
+    return raw, list(_duplicate_keys(node, "", set()))
+
+
+def _duplicate_keys(node: yaml.Node | None, path: str, seen: set[int]) -> Iterator[Problem]:
+    """PyYAML silently keeps the last of two equal keys, so the node tree is searched for them."""
+    if node is None or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _duplicate_keys(item, f"{path}[{index}]", seen)
+    elif isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            here = f"{path}.{_key(name)}" if path else _key(name)
+            if name in lines:
+                yield Problem(here, f"given twice, in line {lines[name]} and line {line}; keep one")
+            lines[name] = line
+            yield from _duplicate_keys(value, here, seen)
+
+
+_MAPPING: Final = "expected a mapping of keys{found}"
+_MESSAGES: Final[Mapping[str, str]] = {
+    "missing": "missing; this key is required",
+    "value_error": "{error}",
+    "literal_error": "expected {expected}{found}",
+    "too_short": "expected at least one entry",
+    "greater_than_equal": "expected {ge} or more{found}",
+    "greater_than": "expected more than {gt:g}{found}",
+    "less_than_equal": "expected {le:g} or less{found}",
+    "float_type": "expected a number{found}",
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "dict_type": _MAPPING,
+    "list_type": "expected a list{found}",
+    "int_type": "expected a whole number{found}",
+    "bool_type": "expected true or false{found}",
+    "string_type": "expected text{found}",
+    "path_type": "expected text{found}",
+}
+"""What is said for each type of pydantic's errors, filled from its context."""
+
+
+def problem(
+    details: ErrorDetails, root: type[BaseModel], sections: Mapping[str, type[BaseModel]], secret: frozenset[str]
+) -> Problem:
+    """One error of pydantic in our words.
+
+    Args:
+        details: the error.
+        root: the schema of the file.
+        sections: the schema below each key that has one.
+        secret: keys below which values are never repeated.
+    """
+    location = details["loc"]
+    if details["type"] == "invalid_key":  # a key that is no text, such as a number
+        location = (*location[:-1], str(location[-1]))
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in location).lstrip(".")
+    if details["type"] in {"extra_forbidden", "invalid_key"}:
+        schema = next((sections[str(part)] for part in reversed(location[:-1]) if part in sections), root)
+        return Problem(path, _unknown_key(str(location[-1]), schema))
+    found = "" if secret.intersection(location) else f", found {shown(details['input'])}"
+    template = _MESSAGES.get(details["type"], details["msg"].replace("{", "{{").replace("}", "}}"))
+    return Problem(path, template.format(found=found, **details.get("ctx", {})))
+
+
+def _key(name: str) -> str:
+    """A key on one line. A hash that lost the space before it has become a part of the key, and is left out."""
+    told, hash_begins, _ = name.partition("$2")
+    told = f"{told}..." if hash_begins else name
+    return told if told.isprintable() else repr(told)[1:-1]
+
+
+def _unknown_key(name: str, schema: type[BaseModel]) -> str:
+    known = sorted(schema.model_fields)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"unknown key; did you mean {close[0]}?"
+    return f"unknown key; known here: {', '.join(known)}"

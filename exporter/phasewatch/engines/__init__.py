@@ -1,1 +1,0 @@
-"""One module per kind of server: fetch its page, give a typed snapshot."""

@@ -1,0 +1,184 @@
+"""How wide the weights of a model are, from the `quantization_config` of its config.json.
+
+Quantised formats apply to linear layers. The input table, norms and routers stay in 16 bits, and so does the output
+head but where the file says otherwise. Widths include scales and zero points: reference values are 4 + (16 + 4)/128 for
+AWQ and GPTQ in groups of 128, 4 + 8/16 for NVFP4, 4 + 8/32 for MXFP4.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from phasewatch.hardware.facts import Precision
+from phasewatch.models.fields import Fields, brief
+from phasewatch.models.shape.architecture import Architecture, is_empty
+from phasewatch.models.shape.kv import data_type_bytes
+
+BITS16: Final = 16.0
+
+_SKIPPED_KEYS: Final = (
+    "modules_to_not_convert",
+    "ignore",
+    "ignored_layers",
+    "exclude_modules",
+    "llm_int8_skip_modules",
+)
+
+_HEAD: Final = re.compile(r"lm_head")
+_ATTENTION: Final = re.compile(r"^[^0-9]*self_attn\W*$")
+"""Attention of all layers, such as `model.layers.*.self_attn`. That of single layers is not counted."""
+_HARMLESS: Final = re.compile(
+    r"(?:norm\w*|embed_tokens|wte|gate|router|shared_expert_gate|indexer\w*|weights_proj)\W*$"
+    r"|vis(?:ion|ual)|audio|projector|patch_merger|mtp|nextn|eh_proj"
+)
+"""Modules that are in 16 bits anyway, or that no step reads."""
+
+_INT8_BITS: Final = 8
+_FP4_BITS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """How the weights of a model are stored.
+
+    Attributes:
+        bits: per parameter of a quantised layer, scales included; 16 if nothing is quantised.
+        attention: the matrices of attention are.
+        head: the output head is.
+        precision: that the engine multiplies in; None if it is not known to.
+    """
+
+    bits: float = BITS16
+    attention: bool = True
+    head: bool = False
+    precision: Precision | None = Precision.BITS16
+
+
+def quantisation(model: Architecture) -> Quantisation:
+    """How the weights are stored.
+
+    Raises:
+        ModelError: the file does not say, or names a format that is not known here.
+    """
+    data_type_bytes(model)
+    fields = model.quantisation()
+    if fields is None:
+        return Quantisation()
+    bits, precision = _width(fields)
+    attention, head = True, _head_is_quantised(fields)
+    for module in _skipped(fields):
+        if _HEAD.search(module):
+            head = False
+        elif _ATTENTION.search(module):
+            attention = False
+        elif not _HARMLESS.search(module):
+            raise fields.error(
+                next(key for key in _SKIPPED_KEYS if fields.get(key)), f"what {brief(module)} leaves out is not counted"
+            )
+    return Quantisation(bits, attention, head, precision)
+
+
+def refuse_uneven(model: Architecture) -> None:
+    """Refuse formats whose weights take other room than their widths say.
+
+    Raises:
+        ModelError: modules have widths of their own (GPTQModel's `dynamic`), or zeros are left out (2:4).
+    """
+    fields = model.quantisation()
+    if fields is None:
+        return
+    if not is_empty(fields.get("dynamic")):
+        raise fields.error("dynamic", "modules of different widths are not counted")
+    sparsity = fields.section("sparsity_config")
+    if sparsity is not None and sparsity.values and sparsity.text("format") != "dense":
+        raise fields.error("sparsity_config", "weights without their zeros are not counted")
+
+
+def _width(fields: Fields) -> tuple[float, Precision | None]:
+    """Bits per parameter of a quantised layer, and what it is multiplied in."""
+    method = fields.text("quant_method")
+    match method:
+        case "fp8":
+            block = fields.wholes("weight_block_size")
+            scales = 32 / (block[0] * block[1]) if len(block) == 2 and min(block) > 0 else 0.0  # noqa: PLR2004  # rows, columns
+            return 8 + scales, Precision.FP8
+        case "awq" | "gptq":
+            bits = fields.whole("bits", 8)
+            return bits + _scales(fields, bits), Precision.BITS16
+        case "bitsandbytes":
+            return _bitsandbytes(fields)
+        case "mxfp4":
+            return 4 + 8 / 32, None
+        case "compressed-tensors":
+            return _compressed_tensors(fields)
+        case "modelopt" | "modelopt_fp4":
+            return _modelopt(fields)
+    raise fields.error("quant_method", f"the format {brief(method)} is not known")
+
+
+def _scales(fields: Fields, zero_point_bits: int) -> float:
+    """Bits per parameter for a 16-bit scale and a zero point of each group."""
+    if fields.get("group_size") == -1:  # one group for each output, which is some thousand wide
+        return 0.0
+    return (16 + zero_point_bits) / fields.whole("group_size")
+
+
+def _bitsandbytes(fields: Fields) -> tuple[float, Precision | None]:
+    if fields.flag("load_in_8bit", default=False):
+        return 8.0, None  # a few columns are multiplied in 16 bits
+    if not fields.flag("load_in_4bit", default=False):
+        raise fields.error("load_in_4bit", "expected this or load_in_8bit to be true")
+    twice = fields.flag("bnb_4bit_use_double_quant", default=False)
+    return 4 + (8 / 64 + 32 / (64 * 256) if twice else 32 / 64), Precision.BITS16
+
+
+def _compressed_tensors(fields: Fields) -> tuple[float, Precision | None]:
+    groups = fields.section("config_groups")
+    if groups is None or not groups.values:
+        raise fields.error("config_groups", "missing; expected at least one group")
+    widths = set()
+    for name in groups.values:
+        group = groups.section(name)
+        weights = None if group is None else group.section("weights")
+        if group is None or weights is None:
+            raise groups.error(f"{name}.weights", "missing; expected what weights are quantised to")
+        if group.texts("targets") != ["Linear"]:
+            raise group.error("targets", "only groups of all linear layers are counted")
+        widths.add(_group_width(weights, group.section("input_activations")))
+    if len(widths) > 1:
+        raise fields.error("config_groups", "groups of different widths are not counted")
+    return widths.pop()
+
+
+def _group_width(weights: Fields, activations: Fields | None) -> tuple[float, Precision | None]:
+    bits, kind = weights.whole("num_bits", 16), weights.text("type") or "int"
+    size = weights.optional_whole("group_size") if weights.get("group_size") != -1 else None
+    scale_bits = 8 if (bits, kind) == (_FP4_BITS, "float") else 16
+    zero_point = 0 if weights.flag("symmetric", default=True) else bits
+    width = bits + (0.0 if size is None else (scale_bits + zero_point) / size)
+    if activations is None:
+        return width, Precision.BITS16
+    if bits == _INT8_BITS and activations.optional_whole("num_bits") == bits and activations.text("type") == kind:
+        return width, Precision.FP8 if kind == "float" else Precision.INT8
+    return width, None
+
+
+def _modelopt(fields: Fields) -> tuple[float, Precision | None]:
+    algorithm = fields.text("quant_algo")
+    match algorithm:
+        case "FP8":
+            return 8.0, Precision.FP8
+        case "NVFP4":
+            return 4 + 8 / 16, None
+    raise fields.error("quant_algo", f"the format {brief(algorithm)} is not known")
+
+
+def _head_is_quantised(fields: Fields) -> bool:
+    """Whether the head is, unless it is among the modules that are left out."""
+    return fields.flag("lm_head", default=False) or fields.text("quant_method") == "compressed-tensors"
+
+
+def _skipped(fields: Fields) -> Iterator[str]:
+    for key in _SKIPPED_KEYS:
+        yield from fields.texts(key)

@@ -1,0 +1,115 @@
+"""Costs of a model that Ollama serves, from its answer to /api/show: exact per tensor."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from phasewatch.hardware.facts import Precision
+from phasewatch.models.costs import ModelCosts, Source, WeightReads
+from phasewatch.models.fields import Fields, ModelError, brief
+from phasewatch.models.reasons import Reasons
+from phasewatch.models.sources.ggml import TYPE_SIZES, cache_and_attention, layer_count
+from phasewatch.models.sources.tensors import Layout, Tensor, has_experts, total_bytes, weights_by_tensor
+
+_PLACE: Final = "/api/show: "
+
+_BITS16_TYPES: Final = frozenset({"F16", "BF16", "F32"})
+
+_MOST_TENSORS: Final = 1_000_000
+_MOST_DIMENSIONS: Final = 8
+
+
+def costs_of_show(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
+    """What is known of a model, and in plain words why the rest is not.
+
+    Args:
+        answer: parsed JSON that Ollama's /api/show gives.
+    """
+    reasons = Reasons()
+    top = reasons.attempt(lambda: _object(answer))
+    if top is None:
+        return ModelCosts(), reasons.told()
+    tensors = reasons.attempt(lambda: tuple(_tensors(top)))
+    named = reasons.attempt(lambda: _info(top))
+    reads: WeightReads | None = None
+    cache = attention = None
+    if named is not None:
+        architecture, info = named
+        if tensors is not None:
+            reads = reasons.attempt(lambda: weights_by_tensor(tensors, _layout(info)))
+        known = reasons.attempt(lambda: cache_and_attention(architecture, info))
+        cache, attention = known or (None, None)
+    costs = ModelCosts(
+        weight_bytes=None if tensors is None else total_bytes(tensors),
+        weight_source=None if tensors is None else Source.OLLAMA,
+        reads=reads,
+        kv_cache=cache,
+        attention=attention,
+        precision=None if tensors is None else _precision(top),
+        sparse=has_experts(tensors or ()) or (named is not None and bool(named[1].get("expert_count"))),
+    )
+    return costs, reasons.told()
+
+
+def _object(answer: object) -> Fields:
+    if not isinstance(answer, Mapping):
+        raise ModelError(f"{_PLACE}expected a JSON object")
+    return Fields(answer, _PLACE)
+
+
+def _info(top: Fields) -> tuple[str, Fields]:
+    """The name of the architecture, and the keys below it."""
+    info = top.section("model_info")
+    architecture = None if info is None else info.text("general.architecture")
+    if info is None or not architecture:
+        raise top.error("model_info.general.architecture", "missing; does this server tell of its models?")
+    prefix = f"{architecture}."
+    keys = {key.removeprefix(prefix): value for key, value in info.values.items() if key.startswith(prefix)}
+    return architecture, Fields(keys, f"{info.place}{architecture[:60]}.")
+
+
+def _layout(info: Fields) -> Layout:
+    experts = info.count("expert_count")
+    per_token = info.whole("expert_used_count") if experts else 0
+    if per_token > experts:
+        raise info.error("expert_used_count", f"{per_token} of only {experts} experts")
+    return Layout(layer_count(info), experts, per_token)
+
+
+def _tensors(top: Fields) -> Iterator[Tensor]:
+    entries = top.items("tensors")
+    if not entries or len(entries) > _MOST_TENSORS:
+        raise top.error(
+            "tensors", "missing; Ollama tells them of GGUF models since 0.6.1, so the weights are not known"
+        )
+    names = set()
+    for index, entry in enumerate(entries):
+        tensor = _tensor(top, f"tensors[{index}]", entry)
+        if tensor.name in names:
+            raise top.error(f"tensors[{index}]", f"{brief(tensor.name)} is given twice")
+        names.add(tensor.name)
+        yield tensor
+
+
+def _tensor(top: Fields, key: str, entry: Any) -> Tensor:
+    if not isinstance(entry, Mapping):
+        raise top.error(key, f"expected an object, found {brief(entry)}")
+    fields = Fields(entry, f"{top.place}{key}.")
+    name, kind, shape = fields.text("name"), fields.text("type"), fields.wholes("shape")
+    if not name:
+        raise fields.error("name", "missing; expected text")
+    if kind is None or kind.upper() not in TYPE_SIZES:
+        raise fields.error("type", f"{brief(kind)} is not known, so the weights are not either")
+    if len(shape) > _MOST_DIMENSIONS or not all(0 < length < 2**40 for length in shape):
+        raise fields.error("shape", "expected whole numbers above 0")
+    block_bytes, block = TYPE_SIZES[kind.upper()]
+    elements = math.prod(shape)
+    if elements % block:
+        raise fields.error("shape", f"{elements} elements are no whole blocks of {block}")
+    return Tensor(name, tuple(shape), elements // block * block_bytes, elements)
+
+
+def _precision(top: Fields) -> Precision | None:
+    """16 bit if all tensors are kept so. What llama.cpp multiplies others in depends on the device."""
+    kinds = {str(entry["type"]).upper() for entry in top.items("tensors")}
+    return Precision.BITS16 if kinds <= _BITS16_TYPES else None

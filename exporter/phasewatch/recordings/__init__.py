@@ -1,0 +1,1 @@
+"""Recordings of a server: their format, making them, replaying them."""

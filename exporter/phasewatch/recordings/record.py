@@ -1,0 +1,119 @@
+"""`phasewatch record`: keeps a real server's pages, to study later or attach to a report."""
+
+import asyncio
+import signal
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from phasewatch import __version__
+from phasewatch.backends.vllm.client import VllmEngine
+from phasewatch.base.errors import ScrapeError
+from phasewatch.base.units import human_duration
+from phasewatch.config.resolve import Target
+from phasewatch.recordings.format import Writer
+from phasewatch.snapshot.target import ServerFacts
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a recording went: scrapes made, those that failed, those whose page can be used, and the newest error."""
+
+    scrapes: int = 0
+    failed: int = 0
+    good: int = 0
+    last_error: ScrapeError | None = None
+
+
+async def record(target: Target, *, duration: float, interval: float, output: Path) -> Outcome:
+    """Scrape a server at a fixed pace and write what it says; SIGINT or SIGTERM ends it early and keeps the file.
+
+    Args:
+        target: the server.
+        duration: seconds to record for.
+        interval: seconds between scrapes.
+        output: file to write; one that exists is replaced once there is a page to write.
+
+    Raises:
+        RecordingError: the file cannot be written.
+    """
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    engine = VllmEngine(target)
+    planned = max(1, round(duration / interval))
+    outcome = Outcome()
+    try:
+        facts = await _facts(engine, stopped)
+        wall_start, start = time.time(), time.monotonic()
+        with Writer(output, _header(target, facts, interval, wall_start)) as writer:
+            for index in range(planned):
+                await _wait(stopped, start + index * interval - time.monotonic())
+                if stopped.is_set():
+                    break
+                outcome = await _scrape(engine, writer, start, outcome)
+                _progress(outcome, planned, interval)
+    finally:
+        await engine.close()
+    return outcome
+
+
+async def _facts(engine: VllmEngine, stopped: asyncio.Event) -> ServerFacts:
+    """What the server says of itself, unless it takes longer than the user's patience."""
+    asked, end = asyncio.ensure_future(engine.facts()), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({asked, end}, return_when=asyncio.FIRST_COMPLETED)
+    end.cancel()
+    if asked.done():
+        return asked.result()
+    asked.cancel()
+    return ServerFacts()
+
+
+def _header(target: Target, facts: ServerFacts, interval: float, wall_start: float) -> dict[str, object]:
+    models = [
+        {"id": name, "root": model.root, "max_model_len": model.max_model_len} for name, model in facts.models.items()
+    ]
+    return {
+        "engine": target.backend,
+        "version": facts.version,
+        "models": {"data": models},
+        "interval": interval,
+        "wall_start": round(wall_start, 3),
+        "recorded_by": f"phasewatch {__version__}",
+    }
+
+
+async def _wait(stopped: asyncio.Event, seconds: float) -> None:
+    if seconds > 0:
+        try:
+            await asyncio.wait_for(stopped.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+async def _scrape(engine: VllmEngine, writer: Writer, start: float, before: Outcome) -> Outcome:
+    sent = time.monotonic()
+    made = replace(before, scrapes=before.scrapes + 1)
+    try:
+        answer = await engine.fetch()
+    except ScrapeError as error:
+        writer.error(round(sent - start, 4), round(time.monotonic() - sent, 4), error)
+        return replace(made, failed=made.failed + 1, last_error=error)
+    writer.answer(round(sent - start, 4), round(time.monotonic() - sent, 4), answer)
+    try:
+        engine.interpret(answer)
+    except ScrapeError as error:
+        return replace(made, last_error=error)
+    return replace(made, good=made.good + 1)
+
+
+def _progress(outcome: Outcome, planned: int, interval: float) -> None:
+    """A line that is rewritten on a terminal; elsewhere one about every ten seconds."""
+    terminal = sys.stderr.isatty()
+    last = outcome.scrapes == planned
+    if terminal or last or outcome.scrapes % max(1, round(10 / interval)) == 0:
+        left = human_duration((planned - outcome.scrapes) * interval)
+        line = f"recorded {outcome.scrapes} of {planned} scrapes, {outcome.failed} failed, {left} left"
+        sys.stderr.write(f"\r{line}\033[K{chr(10) if last else ''}" if terminal else f"{line}\n")
+        sys.stderr.flush()

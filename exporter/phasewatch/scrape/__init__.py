@@ -1,0 +1,1 @@
+"""One bounded request, and the scraper that makes them at a steady pace."""

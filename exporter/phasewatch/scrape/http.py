@@ -1,0 +1,227 @@
+"""One bounded HTTP request: a deadline for all of the answer, a cap on its size, every failure as a `ScrapeError`."""
+
+import asyncio
+import errno
+import os
+import ssl
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final
+
+import httpx
+
+from phasewatch import __version__
+from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.base.units import human_duration
+from phasewatch.config.resolve import Authorization, TlsConfig
+
+HTTP_OK: Final = 200
+_MOST_SECRET: Final = 65_536
+_LARGEST_ERROR: Final = 65_536
+_ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
+
+
+def _no_cookies() -> CookieJar:
+    """A jar that takes none: a server that sets a new one each time would fill it for ever."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of whatever status. `body` is complete and decompressed, or empty where it was not asked for; `date` is
+    the server's clock in whole seconds of Unix time, None if it does not tell.
+    """
+
+    status: int
+    content_type: str
+    body: bytes
+    date: float | None = None
+
+
+def new_client(url: str, tls: TlsConfig | None, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+    """The client of one target: no proxies from the environment, no redirects.
+
+    Args:
+        url: the target's base address.
+        tls: trust and client certificate, for https.
+        transport: stands in for the network in tests.
+
+    Raises:
+        ScrapeError: `tls` if a file of `tls` cannot be used.
+    """
+    return httpx.AsyncClient(
+        base_url=url,
+        verify=_tls_context(url, tls),
+        transport=transport,
+        trust_env=False,
+        follow_redirects=False,
+        timeout=None,  # noqa: S113  # `get` sets one deadline for everything
+        # One connection a request: an idle one may be closed by the server (vLLM's after 5 s) just as it is used again.
+        limits=httpx.Limits(max_keepalive_connections=0),
+        cookies=_no_cookies(),
+        headers={"User-Agent": f"phasewatch/{__version__}", "Accept-Encoding": "identity"},
+    )
+
+
+def _tls_context(url: str, tls: TlsConfig | None) -> ssl.SSLContext:
+    if not url.startswith("https:"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; loading the system's trust would cost megabytes
+    try:
+        context = ssl.create_default_context(cafile=str(tls.ca_file) if tls and tls.ca_file else None)
+        if tls and tls.cert_file:
+            # Without a password OpenSSL would ask the terminal for that of a protected key.
+            context.load_cert_chain(tls.cert_file, tls.key_file, password="")
+    except (OSError, ssl.SSLError) as error:
+        raise ScrapeError(Reason.TLS, f"a file of tls_config cannot be used: {error.strerror or error}") from error
+    if tls and tls.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def authorization_header(authorization: Authorization | None) -> dict[str, str]:
+    """The header for a target, its secret read from the file just now, so that a rotated one is taken up.
+
+    Raises:
+        ScrapeError: `auth` if the file cannot be read or holds no single line of text.
+    """
+    if authorization is None:
+        return {}
+    try:
+        if not authorization.credentials_file.is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        with authorization.credentials_file.open("rb") as file:
+            secret = file.read(_MOST_SECRET).decode("ascii").strip()
+    except OSError as error:
+        raise ScrapeError(Reason.AUTH, f"credentials_file cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ScrapeError(Reason.AUTH, "credentials_file must hold ASCII text") from None
+    if not secret or not secret.isprintable():
+        raise ScrapeError(Reason.AUTH, "credentials_file must hold one line with the secret")
+    return {"Authorization": f"{authorization.type} {secret}"}
+
+
+async def get(
+    client: httpx.AsyncClient, path: str, *, headers: Mapping[str, str], deadline: float, limit: int
+) -> Answer:
+    """GET a path of a target. An answer of another status than 200 comes without its body.
+
+    Args:
+        client: the target's client.
+        path: below the base address.
+        headers: to be sent with it.
+        deadline: seconds for everything, from connecting to the last byte.
+        limit: largest body in bytes, after decompression.
+
+    Raises:
+        ScrapeError: `connect` (also for an answer that is no HTTP), `timeout`, `tls`, `too_large`, or `parse` for a
+            body that is cut off.
+    """
+    request = client.build_request("GET", path, headers=dict(headers))
+    return await _exchange(client, request, deadline, limit, error_limit=0)
+
+
+async def post(
+    client: httpx.AsyncClient,
+    path: str,
+    body: Mapping[str, object],
+    *,
+    headers: Mapping[str, str],
+    deadline: float,
+    limit: int,
+) -> Answer:
+    """POST a JSON object to a path of a target. Answers of every status come with their body.
+
+    Args:
+        client: the target's client.
+        path: below the base address.
+        body: the object.
+        headers: to be sent with it.
+        deadline: seconds for everything, from connecting to the last byte.
+        limit: largest body in bytes, after decompression.
+
+    Raises:
+        ScrapeError: as `get` does.
+    """
+    request = client.build_request("POST", path, headers=dict(headers), json=dict(body))
+    return await _exchange(client, request, deadline, limit, error_limit=min(limit, _LARGEST_ERROR))
+
+
+async def _exchange(
+    client: httpx.AsyncClient, request: httpx.Request, deadline: float, limit: int, *, error_limit: int
+) -> Answer:
+    """One request and its answer; bodies of other statuses than 200 are read only up to `error_limit` bytes."""
+    try:
+        async with asyncio.timeout(deadline):
+            response = await client.send(request, stream=True)
+            try:
+                if response.status_code == HTTP_OK:
+                    body = await _body(response, limit)
+                else:
+                    body = await _body(response, error_limit) if error_limit else b""
+            finally:
+                await response.aclose()
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise ScrapeError(Reason.TIMEOUT, f"no complete answer within {human_duration(deadline)}") from error
+    except httpx.ConnectError as error:
+        raise _connect_error(error) from error
+    except httpx.NetworkError as error:
+        raise ScrapeError(Reason.CONNECT, "the connection broke off") from error
+    except httpx.RemoteProtocolError as error:
+        raise ScrapeError(Reason.CONNECT, "the server closed the connection without a valid answer") from error
+    except httpx.HTTPError as error:
+        raise ScrapeError(Reason.INTERNAL, f"the request failed: {type(error).__name__}") from error
+    return Answer(
+        response.status_code, response.headers.get("content-type", ""), body, _date(response.headers.get("date"))
+    )
+
+
+def _date(told: str | None) -> float | None:
+    try:
+        return parsedate_to_datetime(told).timestamp() if told else None
+    except (ValueError, OverflowError):
+        return None
+
+
+async def _body(response: httpx.Response, limit: int) -> bytes:
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "gzip", "x-gzip", "deflate"}:
+        raise ScrapeError(Reason.PARSE, "the answer has a content encoding that was not asked for")
+    inflate = None if encoding == "identity" else zlib.decompressobj(_ZLIB_OR_GZIP)
+    body = bytearray()
+    try:
+        async for chunk in response.aiter_raw():
+            body += inflate.decompress(chunk, limit + 1 - len(body)) if inflate else chunk
+            if len(body) > limit:
+                raise ScrapeError(Reason.TOO_LARGE, f"the page is larger than body_size_limit ({limit / 1e6:g} MB)")
+    except zlib.error as error:
+        raise ScrapeError(Reason.PARSE, "the answer cannot be decompressed") from error
+    except httpx.RemoteProtocolError as error:
+        raise ScrapeError(Reason.PARSE, "the page is cut off: the connection was closed before its end") from error
+    if inflate and (not inflate.eof or inflate.unused_data):
+        raise ScrapeError(Reason.PARSE, "the page is cut off: its compressed form has no end, or more than one")
+    return bytes(body)
+
+
+def _connect_error(error: httpx.ConnectError) -> ScrapeError:
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return ScrapeError(Reason.TLS, f"the certificate is not trusted: {cause.verify_message}")
+        if isinstance(cause, ssl.SSLError):
+            return ScrapeError(Reason.TLS, f"no TLS connection, does it speak https? {cause.reason or cause}")
+    number = next((cause.errno for cause in causes if isinstance(cause, OSError) and (cause.errno or 0) > 0), None)
+    return ScrapeError(Reason.CONNECT, f"cannot connect: {os.strerror(number) if number else error}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The chain behind an error; a connection tried at several addresses fails with a group."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for part in error.exceptions:
+                yield from _causes(part)
+        error = error.__cause__ or error.__context__

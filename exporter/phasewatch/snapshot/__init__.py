@@ -1,0 +1,1 @@
+"""What is shown of a target: immutable, and the same for every kind of server."""

@@ -1,0 +1,228 @@
+"""A card for each model: its state in words, both phases, latencies, and the last minutes of its queue and cache."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2s
+from html import escape
+from typing import Final
+
+from phasewatch.analysis.advice import ASLEEP, OLLAMA, Advice, advice_for
+from phasewatch.analysis.saturation import State
+from phasewatch.snapshot.probes import ProbeRecord
+from phasewatch.snapshot.target import EngineReading, ModelReading, TargetSnapshot
+from phasewatch.web.landing.charts import bar, chart, peak, span
+from phasewatch.web.landing.load_history import Track
+from phasewatch.web.landing.phase_bars import phase_bars
+from phasewatch.web.landing.text import UNKNOWN, Moment, ago, expiry, foreign, number, percent, rate, seconds
+
+MANY: Final = 5
+"""Cards from which they have to be small, so that the first screen shows what state each model is in."""
+
+_URGENT: Final = frozenset({State.STUCK, State.SHEDDING})
+"""States in which users are turned away or wait in vain; the others that hurt make them wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a card is about.
+
+    Attributes:
+        target: where the model is served.
+        engine: who serves it.
+        model: what an Ollama says of it.
+        track: its last minutes, where they are known.
+        probed: whether it is to be probed.
+    """
+
+    target: TargetSnapshot
+    engine: EngineReading
+    model: ModelReading | None
+    track: Track | None
+    probed: bool
+
+
+def card(subject: Card, moment: Moment, among: int) -> Iterator[str]:
+    """The card as HTML.
+
+    Args:
+        subject: what it is about.
+        moment: now.
+        among: how many cards there are. One alone has room for everything; where there are `MANY`, what only explains
+            is folded away.
+    """
+    target, engine, model = subject.target, subject.engine, subject.model
+    words = _words(engine, model)
+    tone = _tone(engine.state, words)
+    key = _identity(subject)
+    yield f'<article class="card {tone}" id="{key}" aria-labelledby="{key}-name">'
+    name = engine.key.model_name
+    yield f'<header><h3 id="{key}-name" title="{escape(name)}">{foreign(name)}</h3>'
+    if words is not None:
+        yield f'<p class="state">{escape(words.title)}</p>'
+    where = [foreign(target.name), *([f"engine {foreign(engine.key.engine)}"] if engine.key.engine else [])]
+    yield f'<p class="from">{", ".join(where)}</p></header>'
+    if words is not None and among < MANY:
+        yield f'<p class="meaning">{_prose(words.meaning)}</p>'
+    yield '<div class="parts"><div class="part">'
+    yield from phase_bars(engine, target.backend, model.gpu_ratio if model else None)
+    yield '</div><div class="part">'
+    if model is None:
+        yield from _figures(engine)
+    else:
+        yield from _residency(model, engine, moment, probed=subject.probed)
+    if subject.track is not None:
+        yield from _trends(engine, subject.track)
+    yield "</div></div>"
+    yield from _advice(words, f"{key}-advice", among)
+    yield "</article>"
+
+
+def _words(engine: EngineReading, model: ModelReading | None) -> Advice | None:
+    """What to say of an engine: why requests wait, or of an Ollama, which does not tell that, what slows it down."""
+    if engine.state is not None:
+        return advice_for(engine.state, asleep=engine.asleep)
+    partly = model is not None and model.gpu_ratio is not None and 0 < model.gpu_ratio < 1
+    return OLLAMA["partial_offload"] if partly else None
+
+
+def _tone(state: State | None, words: Advice | None) -> str:
+    """The CSS class that colours a card. Its state is said in words as well."""
+    if words is None or state is State.IDLE:
+        return "quiet"
+    if state is State.HEALTHY:
+        return "good"
+    return "bad" if state in _URGENT and words is not ASLEEP else "limited"
+
+
+def _identity(subject: Card) -> str:
+    """Stays the same from one page to the next, so that the script can tell which card is which."""
+    engine = subject.engine.key
+    names = "\0".join((subject.target.name, engine.model_name, engine.engine or ""))
+    return "m" + blake2s(names.encode(errors="surrogatepass"), digest_size=6).hexdigest()
+
+
+def _figures(engine: EngineReading) -> Iterator[str]:
+    found, phases = engine.latencies, engine.phases
+    yield from _list(
+        [
+            ("Prefill, server", rate(phases.prefill_throughput_tokens_per_second)),
+            ("Decode, server", rate(phases.decode_throughput_tokens_per_second)),
+            ("First token, p50", seconds(found.time_to_first_token, 0.5)),
+            ("Inter-token, p99", seconds(found.inter_token, 0.99)),
+            ("No token for", _seconds(engine.token_stall_seconds, 1)),
+        ]
+    )
+
+
+def _seconds(value: float | None, digits: int = 3) -> str:
+    return UNKNOWN if value is None else f"{number(value, digits)} s"
+
+
+def _list(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Names and what is to be said of them, the latter as HTML."""
+    yield '<dl class="figures">'
+    yield from (f"<div><dt>{escape(name)}</dt><dd>{shown}</dd></div>" for name, shown in rows)
+    yield "</dl>"
+
+
+def _trends(engine: EngineReading, track: Track) -> Iterator[str]:
+    load, covered = engine.load, span((track.running, track.waiting, track.kv_cache))
+    running, waiting = number(load.requests_running, 0), number(load.requests_waiting, 0)
+    top = peak((*track.running, *track.waiting))
+    yield '<div class="trends">'
+    yield from _trend(
+        "Requests",
+        (("running", "running", running), ("waiting", "waiting", waiting)),
+        chart(
+            (("running", track.running), ("waiting", track.waiting)),
+            covered,
+            max(top or 0.0, 1.0),
+            f"requests over the last {_minutes(covered)}: {running} running now, at most "
+            f"{number(peak(track.running), 0)}; {waiting} waiting now, at most {number(peak(track.waiting), 0)}",
+        ),
+        UNKNOWN if top is None else number(max(top, 1.0), 0),
+        covered,
+    )
+    held = percent(load.kv_cache_usage_ratio)
+    yield from _trend(
+        "KV cache",
+        (("held", "in use", held),),
+        chart(
+            (("held", track.kv_cache),),
+            covered,
+            1.0,
+            f"KV cache over the last {_minutes(covered)}: {held} now, at most {percent(peak(track.kv_cache))}",
+        ),
+        "100 %",
+        covered,
+    )
+    yield "</div>"
+
+
+def _trend(title: str, keys: Sequence[tuple[str, str, str]], drawn: str, top: str, covered: int) -> Iterator[str]:
+    """A chart with its words: what is drawn now, the highest value of the axis, and how far back it goes."""
+    shown = "".join(f'<span class="key {kind}">{name} <b>{value}</b></span>' for kind, name, value in keys)
+    yield f'<figure class="trend"><figcaption><span>{title}</span>{shown}</figcaption>'
+    yield f'<div class="plot">{drawn}<div class="scale" aria-hidden="true"><span>{top}</span><span>0</span></div>'
+    yield f'<div class="times" aria-hidden="true"><span>{_minutes(covered)} ago</span><span>now</span></div></div>'
+    yield "</figure>"
+
+
+def _minutes(covered: int) -> str:
+    return f"{covered // 60} min"
+
+
+def _residency(model: ModelReading, engine: EngineReading, moment: Moment, *, probed: bool) -> Iterator[str]:
+    """Where an Ollama keeps a model, until when, and how it is probed; what users wait for it does not tell."""
+    share = percent(model.gpu_ratio)
+    if model.gpu_ratio is not None:
+        yield f'<div class="phase"><p class="what"><span>On the GPU</span><b>{share}</b></p>'
+        yield bar("held", model.gpu_ratio, f"share of the model on the GPU: {share}") + "</div>"
+    probe = model.probe or ProbeRecord()
+    told = "none yet" if probe.success is None else "answered" if probe.success else "failed"
+    first_token = engine.latencies.time_to_first_token.mean
+    newest = told if probed else "off"
+    size = UNKNOWN if model.bytes is None else f"{number(model.bytes / 1e9, 2)} GB"
+    context = model.context_length_tokens
+    yield from _list(
+        [
+            ("First token", _seconds(first_token)),
+            ("In memory", size),
+            ("Context", UNKNOWN if context is None else f"{number(context, 0)} tokens"),
+            ("Unloads", expiry(model.expiry, moment.wall)),
+            ("Probes", str(probe.probes)),
+            ("Newest probe", newest),
+            ("Measured", ago(probe.last_success if _measured(engine) else None, moment.wall)),
+        ]
+    )
+
+
+def _measured(engine: EngineReading) -> bool:
+    """Whether there are numbers of an Ollama's probes, which it forgets when they are old or the model goes."""
+    found = (engine.phases.prefill_tokens_per_second, engine.phases.decode_tokens_per_second)
+    return any(value is not None for value in (*found, engine.latencies.time_to_first_token.mean))
+
+
+def _advice(words: Advice | None, key: str, among: int) -> Iterator[str]:
+    """What to change, and before it what is going on where the card itself has no room for that.
+
+    Where there is nothing to say it is hidden and not left out: what a reader has opened stays open until there is.
+    """
+    meaning = words.meaning if words is not None and among >= MANY else ""
+    change = (*words.change, *words.avoid) if words is not None else ()
+    title = "What to change" if not meaning else "What it means, what to change" if change else "What it means"
+    state = f"{' open' if among == 1 else ''}{'' if meaning or change else ' hidden'}"
+    yield f'<details class="advice" id="{key}"{state}><summary>{title}</summary>'
+    if meaning:
+        yield f"<p>{_prose(meaning)}</p>"
+    if change:
+        yield "<ul>"
+        yield from (f"<li>{_prose(line)}</li>" for line in change)
+        yield "</ul>"
+    yield "</details>"
+
+
+def _prose(words: str) -> str:
+    """Words as HTML in which a flag is not broken at its hyphens."""
+    return re.sub(r"--[\w-]+", r'<span class="flag">\g<0></span>', escape(words))

@@ -1,0 +1,140 @@
+"""Both phases of a model as bars against what the hardware allows; where that is not known, which key would tell it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from phasewatch.analysis.ceiling import Basis, Ceiling, Counted
+from phasewatch.snapshot.target import EngineReading
+from phasewatch.web.landing.charts import bar
+from phasewatch.web.landing.text import percent, rate, speed
+
+_BEYOND: Final = 1.005
+"""Ratio from which a phase is said to be above its ceiling: one that is shown as more than 100 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """A bar and the words around it.
+
+    Attributes:
+        kind: CSS class of the filling.
+        name: what it is.
+        whose: whose speed it is.
+        speed: in tokens per second.
+        limit: of that speed.
+        ratio: between the two.
+        missing: what to say where the limit is not known.
+    """
+
+    kind: str
+    name: str
+    whose: str
+    speed: float | None
+    limit: float | None
+    ratio: float | None
+    missing: str
+
+
+def phase_bars(engine: EngineReading, backend: str, gpu_ratio: float | None) -> Iterator[str]:
+    """Prefill, decode, and how busy memory is, as HTML.
+
+    Args:
+        engine: the model.
+        backend: what serves it.
+        gpu_ratio: share of it that is on the device, where the server tells.
+    """
+    phases, ceiling = engine.phases, engine.ceiling
+    yield '<div class="phases">'
+    yield from _phase(
+        _Phase(
+            "prefill",
+            "Prefill",
+            "one request",
+            phases.prefill_tokens_per_second,
+            ceiling.prefill_ceiling_tokens_per_second,
+            ceiling.prefill_ceiling_ratio,
+            _missing_prefill(engine, backend),
+        )
+    )
+    yield from _phase(
+        _Phase(
+            "decode",
+            "Decode",
+            "one stream",
+            phases.decode_tokens_per_second,
+            _most_exact(ceiling.decode_ceiling_tokens_per_second, Basis.READ, Basis.WEIGHTS),
+            _most_exact(ceiling.decode_ceiling_ratio, Basis.READ, Basis.WEIGHTS),
+            _missing_decode(ceiling, backend, gpu_ratio),
+        )
+    )
+    busy = _most_exact(ceiling.memory_bandwidth_utilization_ratio, Counted.DERIVED, Counted.ENGINE)
+    if busy is not None:
+        shown = percent(busy)
+        yield f'<div class="phase"><p class="what"><span>Memory bandwidth used</span><b>{shown}</b></p>'
+        yield bar("memory", busy, f"memory bandwidth used: {shown}") + "</div>"
+    yield "</div>"
+
+
+def _phase(phase: _Phase) -> Iterator[str]:
+    against = _against(phase)
+    yield f'<div class="phase"><p class="what"><span>{phase.name} <small>{phase.whose}</small></span>'
+    yield f"<b>{rate(phase.speed)}</b></p>"
+    label = f"{phase.name}: {speed(phase.speed)} tokens per second, {against}"
+    yield bar(phase.kind, phase.ratio, label.replace("`", ""))
+    yield f'<p class="against">{_code(against)}</p></div>'
+
+
+def _against(phase: _Phase) -> str:
+    if phase.limit is None:
+        return phase.missing
+    if phase.ratio is None:
+        return f"ceiling {speed(phase.limit)} tok/s"
+    beyond = ": speculation, or a wrong fact" if phase.ratio >= _BEYOND else ""
+    return f"{percent(phase.ratio)} of its ceiling, {speed(phase.limit)} tok/s{beyond}"
+
+
+def _code(words: str) -> str:
+    """Words as HTML, with what stands between backticks as code."""
+    parts = [escape(part) for part in words.split("`")]
+    return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+
+
+def _missing_decode(ceiling: Ceiling, backend: str, gpu_ratio: float | None) -> str:
+    """Ollama tells of its models itself; a part in the host's memory needs that one's bandwidth."""
+    device = bool(ceiling.device_memory_bandwidth_bytes_per_second)
+    if backend != "ollama":
+        keys = [key for key, known in (("`device`", device), ("`model`", _knows_weights(ceiling))) if not known]
+        return f"no ceiling: set {' and '.join(keys or ['`model`'])} in the configuration"
+    if gpu_ratio is not None and gpu_ratio < 1 and (device or gpu_ratio <= 0):
+        return "no ceiling: set `device.cpu_memory_bandwidth` in the configuration"
+    return (
+        "no ceiling is known for this model"
+        if device or not _knows_weights(ceiling)
+        else "no ceiling: set `device` in the configuration"
+    )
+
+
+def _missing_prefill(engine: EngineReading, backend: str) -> str:
+    if backend == "ollama":
+        return "an Ollama's prefill has no ceiling"
+    ceiling = engine.ceiling
+    compute, weights = bool(ceiling.device_flops_per_second), _knows_weights(ceiling)
+    if not compute and not ceiling.device_memory_bandwidth_bytes_per_second:
+        return f"no ceiling: set `device`{'' if weights else ' and `model`'} in the configuration"
+    if not weights:
+        return "no ceiling: set `model` in the configuration"
+    if not compute:
+        return "no ceiling: set `device.flops` in the configuration"
+    if engine.phases.prefill_tokens_per_second is None:
+        return "no ceiling while no prompt is read"
+    return "no ceiling: set `model.path` in the configuration"
+
+
+def _knows_weights(ceiling: Ceiling) -> bool:
+    return ceiling.weight_read_bytes is not None or bool(ceiling.weight_bytes)
+
+
+def _most_exact(found: Mapping[str, float], *labels: str) -> float | None:
+    return next((found[label] for label in labels if label in found), None)

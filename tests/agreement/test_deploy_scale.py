@@ -1,0 +1,116 @@
+"""What the page about scale says of series and rules is what they are, and its configurations are ones."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.agreement.test_docs import code, fences, page, tables
+from tests.support.processes import needs
+from tests.support.rule_files import RULES, groups, promtool, rules, script
+
+PAGE: Final = page("docs/scale.md")
+METRICS: Final = " ".join(page("docs/metrics.md").split())
+INTERVAL: Final = 5.0
+"""Seconds between two scrapes of PhaseWatch, in the table and in alerts/prometheus.yml."""
+
+
+def rows(*head: str) -> list[list[str]]:
+    found = [cells for _, cells in tables(PAGE, *head)]
+    assert found, head
+    return found
+
+
+def series() -> dict[str, tuple[int, int]]:
+    """What the table tells of each item: the first number of series, and samples per second."""
+    found = {}
+    for what, number, rate in rows("what", "series", "samples per second"):
+        told = re.search(r"\d+", number)
+        assert told
+        found[what] = (int(told[0]), int(rate))
+    return found
+
+
+def told(pattern: str) -> list[int]:
+    found = re.search(pattern, METRICS)
+    assert found, pattern
+    return [int(number) for number in found.groups()]
+
+
+def records(file: str) -> list[dict[str, Any]]:
+    return [rule for group in groups(RULES / file) for rule in group["rules"]]
+
+
+def test_the_series_of_a_server_are_those_of_the_page_about_metrics() -> None:
+    (vllm,) = told(r"A vllm target with one engine has up to (\d+) series")
+    (engine,) = told(r"Each further engine adds up to (\d+)")
+    ollama = told(
+        r"An ollama target has (\d+) of its own, (\d+) for each model on disk, for each in memory (\d+) more, "
+        r"up to (\d+) of its speeds and (\d+) of its ceilings, and (\d+) for each that was ever probed"
+    )
+    expected = {
+        "a vLLM with one engine, from PhaseWatch every 5 s": vllm,
+        "each further engine": engine,
+        "an Ollama with one model": sum(ollama),
+    }
+    shown = series()
+    assert {what: shown[what] for what in expected} == {
+        what: (number, -(-number // INTERVAL)) for what, number in expected.items()
+    }
+
+
+def test_the_recordings_of_a_server_are_those_of_the_rules() -> None:
+    thresholds = script("thresholds").threshold_names(RULES / "phasewatch-thresholds.yml")
+    shared = [rule["record"] for rule in records("phasewatch-recording.yml")]
+    # A server and its model are two subjects. A state has nine series; of the past there is one for each class of load.
+    states = 9
+    past = [name for name in shared if name.endswith("1d")]
+    known = 2 * (1 + len(thresholds)) + states + len(set(shared) - set(past)) - 1
+    shown = series()
+    number, rate = shown["what the rules record of a vLLM with one engine every 15 s"]
+    assert (number, rate) == (known, -(-known // 15))
+    assert f"and {len(past)} for each class of load" in PAGE
+    budgets = {rule["record"] for rule in records("phasewatch-slo.yml") if "record" in rule}
+    assert shown["what the rules record for error budgets"][0] == len(budgets)
+
+
+def test_the_sums_follow_from_the_table() -> None:
+    shown = list(series().values())
+    (vllm, _, _, recorded, own, budgets) = shown
+    without = [vllm[of] + recorded[of] for of in (0, 1)]
+    whole = [without[of] + own[of] + budgets[of] for of in (0, 1)]
+    words = " ".join(PAGE.split())
+    assert f"some {without[0] * 100:,} series and {without[1] * 100:,} samples per second" in words
+    assert f"with them {round(whole[0], -1) * 100:,} and {whole[1] * 100:,}" in words
+    month = 30 * 86_400
+    sizes = [round(rate * 100 * month * size / 1e9) for rate in (without[1], whole[1]) for size in (1, 2)]
+    assert "30 days are {} to {} GB, or {} to {} GB".format(*sizes) in words
+
+
+def test_the_recordings_that_are_worth_to_be_federated_exist() -> None:
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    listed = {code(name) for name, _ in rows("recording", "why it is worth it")}
+    assert listed <= recorded
+    (text,) = (text for text in fences(PAGE, "yaml") if "/federate" in text)
+    (job,) = yaml.safe_load(text)["scrape_configs"]
+    chosen = re.findall(r'__name__=~"([^"]+)"', str(job["params"]["match[]"]))
+    assert all(any(re.fullmatch(pattern, name) for pattern in chosen) for name in listed)
+
+
+def test_what_is_sent_to_a_store_is_all_that_the_pack_makes() -> None:
+    (text,) = (text for text in fences(PAGE, "yaml") if "remote_write" in text)
+    ((relabeling,),) = (one["write_relabel_configs"] for one in yaml.safe_load(text)["remote_write"])
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    sent = {name for name in recorded if re.fullmatch(relabeling["regex"], name)}
+    assert sent == recorded
+
+
+@needs("promtool")
+@pytest.mark.parametrize("number", range(len(fences(PAGE, "yaml"))))
+def test_a_configuration_is_one_of_prometheus(number: int, tmp_path: Path) -> None:
+    text = fences(PAGE, "yaml")[number]
+    (tmp_path / "metrics").write_text("secret", encoding="utf-8")
+    (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/secrets", str(tmp_path)), encoding="utf-8")
+    promtool("check", "config", tmp_path / "prometheus.yml")

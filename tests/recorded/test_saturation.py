@@ -1,0 +1,352 @@
+"""The saturation signature: right on labelled recordings of real servers, steady, and never at a loss."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phasewatch.analysis.phases import Phases
+from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
+from phasewatch.analysis.saturation import Saturation, State, advance, recent, verdict
+from phasewatch.analysis.window import History
+from phasewatch.backends.vllm.state import TargetState, snapshot, succeed
+from phasewatch.config.resolve import Limits, Target, Thresholds
+from phasewatch.recordings.format import Reader
+from phasewatch.recordings.replay import replay
+from phasewatch.snapshot.health import Timing
+from tests.support.paths import RECORDINGS
+
+KEY = EngineKey("m", "0")
+TARGET = Target("chat", "vllm", "http://a.invalid")
+LABELS = json.loads((RECORDINGS / "labels.json").read_text())
+
+
+def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, State]]:
+    for time, shown in replay(Reader(RECORDINGS / f"{name}.jsonl.xz"), target):
+        for engine in shown.engines:
+            assert engine.state is not None
+            yield time, engine.key.engine or "", engine.state
+
+
+@pytest.mark.parametrize("window", [15.0, 60.0])
+@pytest.mark.parametrize("name", LABELS)
+def test_every_labelled_second_of_a_real_server_gets_an_accepted_state(name: str, window: float) -> None:
+    wrong = [
+        (time, engine, state)
+        for time, engine, state in states(name, replace(TARGET, window=window))
+        for span in LABELS[name]
+        if span["from"] <= time <= span["to"] and state not in span["states"]
+    ]
+    assert wrong == []
+
+
+def test_knowing_the_slots_does_not_change_what_is_right() -> None:
+    for name, slots in (("seq-limit", 4), ("prefill-limited", 256), ("kv-saturation", 256), ("shedding", 4)):
+        for time, _, state in states(name, replace(TARGET, limits=Limits(slots, None))):
+            accepted = [span["states"] for span in LABELS[name] if span["from"] <= time <= span["to"]]
+            assert not accepted or state in accepted[0]
+
+
+def test_a_server_that_is_paused_becomes_stuck_and_nothing_else_does() -> None:
+    for name in LABELS:
+        assert (State.STUCK in {state for _, _, state in states(name)}) == (name == "paused")
+
+
+def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
+    state = TargetState()
+    for second in range(20):
+        page = Page(
+            None,
+            False,
+            {
+                EngineKey("m", "0"): sample(second, running=4, waiting=9, usage=0.99),
+                EngineKey("m", "1"): sample(second, running=2, waiting=0, usage=0.1),
+            },
+        )
+        state = succeed(state, page, Timing(second, second + 0.1, None), TARGET)
+    found = {engine.key.engine: engine.state for engine in snapshot(state, TARGET).engines}
+    assert found == {"0": State.KV_CACHE_FULL, "1": State.HEALTHY}
+
+
+def test_a_stall_behind_one_huge_prompt_shows_within_three_scrapes_and_is_not_called_stuck() -> None:
+    state, stalls = TargetState(), []
+    for second in range(60):
+        tokens = min(second, 10)
+        page = Page(None, False, {KEY: sample(tokens, running=3, waiting=2, usage=0.3)})
+        state = succeed(state, page, Timing(second, second + 0.1, None), TARGET)
+        (engine,) = snapshot(state, TARGET).engines
+        assert engine.state is not State.STUCK
+        stalls.append(engine.token_stall_seconds)
+    assert stalls[13] == pytest.approx(3)
+    assert stalls[30] == pytest.approx(20)
+
+
+def sample(
+    tokens: float, *, running: float | None, waiting: float | None, usage: float | None, **facts: float
+) -> EngineSample:
+    quiet = EngineSample(preemptions=0.0, rejections=0.0, requests_deferred=0.0, generation_tokens=float(tokens))
+    gauges = {"requests_running": running, "requests_waiting": waiting, "kv_cache_usage": usage}
+    return replace(quiet, **gauges, **facts)  # type: ignore[arg-type]  # the names are those of the fields
+
+
+def judged(
+    *samples: EngineSample,
+    phases: Phases | None = None,
+    prompt_share: float | None = None,
+    limits: Limits | None = None,
+) -> State:
+    past = History(tuple(map(float, range(len(samples)))), samples, frozenset())
+    return verdict(
+        past,
+        phases or Phases(decode_streams=3.0, prefill_streams=0.1),
+        prompt_share=prompt_share,
+        limits=limits or Limits(),
+        thresholds=Thresholds(),
+    )
+
+
+SLOTS = Limits(max_num_seqs=4, max_num_batched_tokens=512)
+QUEUE = [sample(second, running=4, waiting=5, usage=0.5) for second in range(5)]
+IDLE = [sample(7, running=0, waiting=0, usage=0) for _ in range(5)]
+
+
+def test_nothing_at_all_is_idle_and_so_is_a_page_without_gauges() -> None:
+    assert judged(*IDLE) is State.IDLE
+    assert judged(sample(7, running=None, waiting=None, usage=None)) is State.IDLE
+
+
+def test_a_short_request_between_two_scrapes_is_no_idleness() -> None:
+    assert judged(*IDLE, sample(9, running=0, waiting=0, usage=0)) is State.HEALTHY
+
+
+def test_a_full_cache_without_a_queue_is_healthy() -> None:
+    assert judged(*(sample(second, running=9, waiting=0, usage=0.99) for second in range(5))) is State.HEALTHY
+
+
+def test_a_queue_must_be_seen_three_times_to_begin_and_be_missed_three_times_to_end() -> None:
+    assert judged(*QUEUE[:2]) is State.HEALTHY
+    gone = [sample(second, running=4, waiting=0, usage=0.5) for second in (5, 6, 7)]
+    shown = followed([(float(second), one) for second, one in enumerate([*QUEUE, *gone])], Thresholds(hysteresis=0.1))
+    assert [one.state for one in shown[:2]] == [State.HEALTHY] * 2
+    assert [one.state for one in shown[2:-1]] == [State.CONCURRENCY_LIMITED] * 5
+    assert shown[-1].state is State.HEALTHY
+
+
+def test_clients_that_give_up_are_no_preemption() -> None:
+    def at(second: int, running: float, waiting: float) -> EngineSample:
+        return replace(sample(second, running=running, waiting=waiting, usage=0.1), request_latency=Histogram(3, 3))
+
+    assert judged(at(0, 6, 15), at(1, 4, 18), at(2, 2, 20)) is State.CONCURRENCY_LIMITED
+
+
+def test_what_was_paused_with_room_to_spare_was_not_preempted() -> None:
+    resumed = [
+        replace(one, kv_cache_usage=0.02, preemptions=float(4 * (second > 2))) for second, one in enumerate(QUEUE)
+    ]
+    assert judged(*resumed) is State.CONCURRENCY_LIMITED
+
+
+def test_refusals_belong_to_the_engine_that_has_something_to_do() -> None:
+    idle = [replace(one, rejections=float(second)) for second, one in enumerate(IDLE)]
+    assert judged(*idle) is State.IDLE
+
+
+def test_a_queue_that_a_single_scrape_saw_is_healthy() -> None:
+    samples = [sample(second, running=4, waiting=9 if second == 4 else 0, usage=0.99) for second in range(5)]
+    assert judged(*samples) is State.HEALTHY
+
+
+def test_a_cache_limits_where_the_next_prompt_does_not_fit_however_far_from_full() -> None:
+    assert judged(*QUEUE, prompt_share=0.6) is State.KV_CACHE_FULL
+    assert judged(*QUEUE, prompt_share=0.4) is State.CONCURRENCY_LIMITED
+
+
+def test_a_valley_between_two_batches_is_no_relief() -> None:
+    samples = [sample(second, running=4, waiting=5, usage=usage) for second, usage in enumerate((0.98, 0.9, 0.5, 0.4))]
+    assert judged(*samples) is State.KV_CACHE_FULL
+
+
+def test_preemptions_go_before_a_full_cache_and_refusals_before_both() -> None:
+    full = [sample(second, running=4, waiting=5, usage=0.99) for second in range(5)]
+    preempted = sample(5, running=4, waiting=5, usage=0.99, preemptions=1)
+    assert judged(*full, preempted) is State.PREEMPTING
+    assert judged(*full, replace(preempted, rejections=1.0)) is State.SHEDDING
+
+
+def test_running_requests_that_are_back_in_the_queue_were_preempted_before_it_is_counted() -> None:
+    def at(second: int, running: float, waiting: float, finished: float) -> EngineSample:
+        whole = Histogram(finished, finished)
+        return replace(sample(second, running=running, waiting=waiting, usage=0.9), request_latency=whole)
+
+    thrown_out = [at(0, 16, 1, 3), at(1, 14, 3, 3), at(2, 12, 5, 3)]
+    assert judged(*thrown_out) is State.PREEMPTING
+    assert judged(*thrown_out[:2], at(2, 10, 5, 5)) is State.PREEMPTING
+    finished = [at(0, 16, 1, 3), at(1, 14, 3, 5), at(2, 12, 5, 7)]
+    assert judged(*finished) is State.CONCURRENCY_LIMITED
+    left = [at(0, 16, 1, 3), at(1, 14, 1, 3), at(2, 12, 1, 3)]
+    assert judged(*left) is State.CONCURRENCY_LIMITED
+
+
+def test_requests_that_wait_for_something_else_are_deferred() -> None:
+    deferred = [replace(one, requests_deferred=4.0) for one in QUEUE]
+    assert judged(*deferred) is State.DEFERRED
+    assert judged(*(replace(one, requests_deferred=2.0) for one in QUEUE)) is State.CONCURRENCY_LIMITED
+
+
+def test_a_queue_with_nothing_running_has_another_cause_than_capacity() -> None:
+    nothing = replace(QUEUE[0], requests_running=0.0)
+    assert judged(*[nothing] * 5) is State.DEFERRED
+
+
+def test_a_page_without_running_requests_during_a_long_step_is_no_other_cause() -> None:
+    """A page shows what ran after the step before: all of it may have ended there."""
+    between = [replace(one, requests_running=0.0) for one in QUEUE[2:]]
+    assert judged(*QUEUE[:2], *between) is State.CONCURRENCY_LIMITED
+
+
+@pytest.mark.parametrize(
+    ("phases", "limits", "state"),
+    [
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(), State.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=2.0, prefill_streams=2.0), Limits(), State.PREFILL_LIMITED),
+        (Phases(decode_streams=1.0, prefill_streams=0.0), Limits(), State.PREFILL_LIMITED),
+        (Phases(decode_streams=4.0, prefill_streams=0.0), Limits(), State.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=4), State.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=256), State.PREFILL_LIMITED),
+        (Phases(decode_streams=3.0, step_tokens=500.0), Limits(max_num_batched_tokens=512), State.PREFILL_LIMITED),
+        (Phases(decode_streams=3.6, step_tokens=100.0), Limits(max_num_batched_tokens=512), State.CONCURRENCY_LIMITED),
+        (Phases(), Limits(), State.CONCURRENCY_LIMITED),
+    ],
+)
+def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
+    phases: Phases, limits: Limits, state: State
+) -> None:
+    assert judged(*QUEUE, phases=phases, limits=limits) is state
+
+
+def test_many_requests_that_come_and_go_while_others_wait_are_not_held_by_slots() -> None:
+    decoding = Phases(decode_streams=400.0, prefill_streams=2.0)
+    swinging = [sample(second, running=400 + 7 * (second % 5), waiting=50, usage=0.5) for second in range(15)]
+    assert judged(*swinging, phases=decoding) is State.PREFILL_LIMITED
+    pinned = [sample(second, running=256 - (second % 4 == 0), waiting=50, usage=0.5) for second in range(15)]
+    assert judged(*pinned, phases=decoding) is State.CONCURRENCY_LIMITED
+
+
+def followed(
+    samples: list[tuple[float, EngineSample]],
+    thresholds: Thresholds | None = None,
+    phases: list[Phases] | None = None,
+    limits: Limits | None = None,
+) -> list[Saturation]:
+    """The saturation after each scrape."""
+    found: Saturation | None = None
+    shown = []
+    for count in range(1, len(samples) + 1):
+        times, seen = zip(*samples[:count], strict=True)
+        chosen = thresholds or Thresholds()
+        past = recent(History(times, seen, frozenset()), chosen.memory)
+        busy = phases[count - 1] if phases else Phases()
+        found = advance(found, past, busy, prompt_share=0.1, limits=limits or Limits(), thresholds=chosen)
+        shown.append(found)
+    return shown
+
+
+def test_waiting_with_nothing_running_is_stuck_after_half_a_minute_and_not_before() -> None:
+    blocked = [(float(second), sample(7, running=0, waiting=2, usage=0)) for second in range(40)]
+    shown = followed(blocked)
+    assert [one.state is State.STUCK for one in shown] == [second >= 30 for second in range(40)]
+
+
+def test_a_token_or_a_running_request_ends_the_wait_for_stuck() -> None:
+    for broken in (sample(8, running=0, waiting=2, usage=0), sample(7, running=1, waiting=2, usage=0)):
+        blocked = [(float(second), sample(7, running=0, waiting=2, usage=0)) for second in range(20)]
+        after = [(float(second), replace(broken, requests_running=0.0)) for second in range(21, 45)]
+        assert State.STUCK not in {one.state for one in followed([*blocked, (20.0, broken), *after])}
+
+
+WALK = st.lists(st.integers(-1, 1), min_size=20, max_size=120)
+KNOWN = {"step_budget": SLOTS}
+AROUND = ["usage", "waiting", "deferred", "prefill_share", "step_budget", "blocked"]
+
+
+def near(threshold: str, second: int, step: int) -> tuple[EngineSample, Phases]:
+    """A page and phases on one side or the other of a threshold."""
+    queue = {"running": 4.0, "waiting": 5.0, "usage": 0.5}
+    busy = Phases(decode_streams=3.0, prefill_streams=0.3)
+    match threshold:
+        case "usage":
+            queue["usage"] = 0.86 + 0.02 * (step % 5)
+        case "waiting":
+            queue |= {"waiting": float(step % 2), "usage": 0.99}
+        case "deferred":
+            queue |= {"waiting": 10.0, "requests_deferred": 5.0 + step % 3}
+        case "prefill_share":
+            busy = Phases(decode_streams=1.0, prefill_streams=0.41 + 0.01 * (step % 4))
+        case "step_budget":
+            busy = Phases(decode_streams=3.0, prefill_streams=0.3, step_tokens=400.0 + 4 * (step % 5))
+        case "blocked":
+            return sample(7, running=float(step % 3 == 0), waiting=5.0, usage=0.0), busy
+    return sample(second, **queue), busy
+
+
+@given(WALK, st.sampled_from(AROUND), st.sampled_from([2.0, 5.0, 10.0]))
+def test_a_walk_around_a_threshold_never_flaps_faster_than_the_hysteresis(
+    walk: list[int], threshold: str, hysteresis: float
+) -> None:
+    seen = [near(threshold, second, step) for second, step in enumerate(itertools.accumulate(walk))]
+    samples = [(float(second), found) for second, (found, _) in enumerate(seen)]
+    thresholds = Thresholds(hysteresis=hysteresis, stuck_after=3.0)
+    shown = followed(samples, thresholds, [phases for _, phases in seen], KNOWN.get(threshold))
+    changes = [one.since for before, one in itertools.pairwise(shown) if one.state is not before.state]
+    assert all(later - earlier >= hysteresis for earlier, later in itertools.pairwise(changes))
+
+
+@pytest.mark.parametrize("threshold", AROUND)
+def test_each_threshold_of_the_walk_is_one(threshold: str) -> None:
+    sides = {
+        judged(
+            *[near(threshold, second, step)[0] for second in range(3)],
+            phases=near(threshold, 0, step)[1],
+            limits=KNOWN.get(threshold),
+            prompt_share=0.1,
+        )
+        for step in range(6)
+    }
+    assert len(sides) > 1
+
+
+FACT = st.none() | st.floats(0, 50)
+PAGE = st.builds(
+    lambda running, waiting, usage, deferred, tokens, preemptions, rejections, latency: EngineSample(
+        requests_running=running,
+        requests_waiting=waiting,
+        requests_deferred=deferred,
+        kv_cache_usage=usage,
+        generation_tokens=tokens,
+        preemptions=preemptions,
+        rejections=rejections,
+        inter_token_latency=latency,
+        prefill_time=latency,
+        time_to_first_token=latency,
+        cache_config={"kv_cache_size_tokens": "512"},
+    ),
+    *(FACT, FACT, st.none() | st.floats(0, 1.2), FACT, FACT, FACT, FACT),
+    st.none() | st.builds(Histogram, st.floats(-5, 50), st.integers(0, 20).map(float)),
+)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 90), PAGE, st.booleans()), min_size=1, max_size=25))
+def test_any_order_of_pages_gaps_and_restarts_gives_exactly_one_state_and_never_an_exception(
+    steps: list[tuple[float, EngineSample, bool]],
+) -> None:
+    state, time = TargetState(), 0.0
+    for seconds, found, there in steps:
+        time += seconds
+        engines = {KEY: found} if there else {}
+        state = succeed(state, Page(None, False, engines), Timing(time, time, None), TARGET)
+        shown = snapshot(state, TARGET)
+        assert [isinstance(engine.state, State) for engine in shown.engines] == [True] * len(engines)

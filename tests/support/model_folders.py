@@ -1,0 +1,77 @@
+"""Models for tests: small config.json files with the fields that matter, and weight files that are all header."""
+
+import json
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from phasewatch.models.shape.architecture import Architecture, architecture
+from tests.support.paths import MODELS
+
+_BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4, "I64": 8, "U8": 1}
+
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Data type and shape by the name of a tensor."""
+
+
+def config(name: str, **changes: Any) -> dict[str, Any]:
+    """The config.json of a model, with some keys changed; a key that is changed to ... is left out."""
+    document: dict[str, Any] = json.loads((MODELS / f"{name}.json").read_text()) | changes
+    return {key: value for key, value in document.items() if value is not ...}
+
+
+def model(name: str, **changes: Any) -> Architecture:
+    """The language model of such a file."""
+    return architecture(config(name, **changes))
+
+
+def write_json(path: Path, document: object) -> Path:
+    """A JSON file."""
+    path.write_text(json.dumps(document))
+    return path
+
+
+def write_header(path: Path, header: object, data_bytes: int = 0) -> Path:
+    """A safetensors file with any header, and data that takes no room on the disk."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(file.tell() + data_bytes)
+    return path
+
+
+def write_tensors(path: Path, shapes: Shapes) -> Path:
+    """A safetensors file with these tensors, one after the other."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, (dtype, shape) in shapes.items():
+        begin, end = end, end + _BYTES[dtype] * prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    return write_header(path, header, end)
+
+
+def llama_shapes(document: Mapping[str, Any], dtype: str = "BF16") -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The tensors of a Llama, as transformers saves them."""
+    hidden, inner, rows = document["hidden_size"], document["intermediate_size"], document["vocab_size"]
+    size = document.get("head_dim") or hidden // document["num_attention_heads"]
+    queries, keys = size * document["num_attention_heads"], size * document["num_key_value_heads"]
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (rows, hidden), "model.norm.weight": (hidden,)}
+    if not document["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (rows, hidden)
+    for layer in range(document["num_hidden_layers"]):
+        shapes |= {
+            f"model.layers.{layer}.{name}.weight": shape
+            for name, shape in {
+                "input_layernorm": (hidden,),
+                "post_attention_layernorm": (hidden,),
+                "self_attn.q_proj": (queries, hidden),
+                "self_attn.k_proj": (keys, hidden),
+                "self_attn.v_proj": (keys, hidden),
+                "self_attn.o_proj": (hidden, queries),
+                "mlp.gate_proj": (inner, hidden),
+                "mlp.up_proj": (inner, hidden),
+                "mlp.down_proj": (hidden, inner),
+            }.items()
+        }
+    return {name: (dtype, shape) for name, shape in shapes.items()}

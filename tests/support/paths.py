@@ -1,0 +1,11 @@
+"""Where the repository keeps what tests read."""
+
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+ALERTS: Final = ROOT / "alerts"
+DASHBOARDS: Final = ROOT / "dashboards"
+DATA: Final = ROOT / "tests" / "data"
+RECORDINGS: Final = DATA / "recordings"
+MODELS: Final = DATA / "models"

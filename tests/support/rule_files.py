@@ -1,0 +1,49 @@
+"""The files of the alert pack, for the tests that read and run them."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import yaml
+
+from tests.support.paths import ALERTS
+
+RULES: Final = ALERTS / "rules"
+
+
+def script(name: str) -> ModuleType:
+    """A generator of alerts/, which is no package, as a module."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, ALERTS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def groups(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(path.read_text())["groups"]
+    return found
+
+
+def rules() -> Iterator[dict[str, Any]]:
+    """Every rule that a Prometheus with this pack loads."""
+    for path in sorted(RULES.glob("*.yml")):
+        for group in groups(path):
+            yield from group["rules"]
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
+
+
+def promtool(*words: str | Path) -> str:
+    """What promtool prints, if it is content."""
+    done = subprocess.run(["promtool", *words], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr

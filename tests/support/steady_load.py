@@ -1,0 +1,86 @@
+"""The window of a vLLM engine under a steady load, written down in the numbers that a report of it has."""
+
+from dataclasses import dataclass
+
+from phasewatch.analysis.ceiling import Ceiling, ceiling
+from phasewatch.analysis.phases import phases
+from phasewatch.analysis.queue import load
+from phasewatch.analysis.samples import EngineSample, Histogram
+from phasewatch.analysis.window import History, increase
+from phasewatch.hardware.facts import DeviceFacts
+from phasewatch.models.costs import ModelCosts
+
+CAPACITY = 1_000_000
+"""Tokens in the KV cache."""
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What goes on all the time.
+
+    Attributes:
+        streams: decoding.
+        steps_per_second: of the engine.
+        tokens_per_step: of each stream.
+        context: tokens that each stream holds.
+        prompts: that got their first token.
+        prompt: length of each.
+        cached: tokens of each that were not computed.
+        seconds: length of the window.
+        flops, read_bytes: that vLLM counted per GPU, each second.
+    """
+
+    streams: float = 1.0
+    steps_per_second: float = 0.0
+    tokens_per_step: float = 1.0
+    context: float = 0.0
+    prompts: float = 0.0
+    prompt: float = 0.0
+    cached: float = 0.0
+    seconds: float = 10.0
+    flops: float | None = None
+    read_bytes: float | None = None
+
+    def history(self) -> History:
+        """The two ends of the window."""
+        gauges = EngineSample(
+            requests_running=self.streams,
+            kv_cache_usage=self.streams * self.context / CAPACITY,
+            cache_config={"kv_cache_size_tokens": str(CAPACITY)},
+        )
+        return History((0.0, self.seconds), (self._at(gauges, 0.0), self._at(gauges, self.seconds)), frozenset())
+
+    def _at(self, gauges: EngineSample, time: float) -> EngineSample:
+        steps, prompts = self.steps_per_second * time, self.prompts * time / self.seconds
+        outputs = self.streams * steps
+        computed = prompts * (self.prompt - self.cached)
+        return EngineSample(
+            requests_running=gauges.requests_running,
+            kv_cache_usage=gauges.kv_cache_usage,
+            cache_config=gauges.cache_config,
+            prompt_tokens=prompts * self.prompt,
+            prompt_tokens_computed=computed,
+            generation_tokens=outputs * self.tokens_per_step + prompts,
+            iteration_tokens=Histogram(0.0, steps),
+            time_to_first_token=Histogram(0.0, prompts),
+            inter_token_latency=Histogram(self.streams * time if steps else 0.0, outputs),
+            prefill_time=Histogram(prompts, prompts),
+            request_computed_tokens=Histogram(computed, prompts),
+            estimated_flops_per_gpu=None if self.flops is None else self.flops * time,
+            estimated_read_bytes_per_gpu=None if self.read_bytes is None else self.read_bytes * time,
+        )
+
+
+def measured(past: History, device: DeviceFacts, model: ModelCosts, *, engines: int = 1) -> Ceiling:
+    """What is found over a window, of one API server."""
+    growth = increase(past)
+    return ceiling(
+        past,
+        growth,
+        phases(past, growth, one_api_server=True, version="0.32.0"),
+        load(past, growth, alone=True),
+        device,
+        model,
+        engines=engines,
+        one_api_server=True,
+    )

@@ -1,0 +1,209 @@
+"""Every query of every panel, asked of a real Prometheus that knows recordings, an Ollama and a running exporter."""
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+
+from dashboards.states import STATE_CODES
+from tests.support.dashboard_lint import Json, boards, expanded, panels, queries
+from tests.support.dashboard_stack import FIRST, FLEET, TWICE, Stack, filled
+from tests.support.processes import eventually, needs
+
+BOARDS: Final = boards()
+SECONDS: Final = 130.0
+"""The recordings are a little shorter."""
+OLLAMA_SECONDS: Final = 3600.0
+
+COLUMNS: Final = {
+    "Prefill tok/s": "llm_prefill_tokens_per_second",
+    "of ceiling": "llm_prefill_ceiling_ratio",
+    "Decode tok/s": "llm_decode_tokens_per_second",
+    "of ceiling ": 'llm_decode_ceiling_ratio{basis="read"}',
+    "Bandwidth": 'llm_memory_bandwidth_utilization_ratio{source="derived"}',
+    "ITL p99": 'llm_inter_token_latency_seconds{quantile="0.99"}',
+    "TTFT p95": 'llm_time_to_first_token_seconds{quantile="0.95"}',
+    "Running": "llm_requests_running",
+    "Waiting": "llm_requests_waiting",
+    "KV cache": "llm_kv_cache_usage_ratio",
+}
+TILES: Final = {
+    "Prefill": 'sum(llm_prefill_throughput_tokens_per_second{instance="pw:10061"})',
+    "Decode": 'sum(llm_decode_throughput_tokens_per_second{instance="pw:10061"})',
+    "Bandwidth": 'max(llm_memory_bandwidth_utilization_ratio{source="derived"})',
+    "ITL p99": 'max(llm_inter_token_latency_seconds{quantile="0.99"})',
+    "Longest queue": "max(llm_requests_waiting)",
+}
+EMPTY: Final[Mapping[tuple[str, str, str], str]] = {
+    (
+        "phasewatch-ollama",
+        "Duration of a load",
+        "A",
+    ): "loads by users cannot be timed, and the probes here load nothing",
+}
+"""Board, panel and query that find nothing here, with the reason."""
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    native = ("mfu-metrics", "prefill-interference")
+    with filled(tmp_path_factory.mktemp("dashboards"), FLEET, ollama_seconds=OLLAMA_SECONDS, native=native) as running:
+        yield running
+
+
+@needs("prometheus")
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_query_is_answered_and_finds_what_the_recordings_can_feed(stack: Stack, uid: str) -> None:
+    wanted = {place for place in EMPTY if place[0] == uid}
+    with contextlib.suppress(AssertionError):  # told below
+        eventually(lambda: empty(stack, uid) == wanted, f"queries of {uid}")
+    assert empty(stack, uid) == wanted
+
+
+def empty(stack: Stack, uid: str) -> set[tuple[str, str, str]]:
+    return {
+        (uid, panel["title"], target["refId"])
+        for panel, target in queries(BOARDS[uid])
+        if not found(stack, target, OLLAMA_SECONDS if uid == "phasewatch-ollama" else SECONDS)
+    }
+
+
+def found(stack: Stack, target: Json, seconds: float) -> bool:
+    """Whether a query finds anything: over the time of the recordings, or at some moment where it asks for one."""
+    expr = chosen(expanded(target["expr"], "60s"))
+    if target.get("instant"):
+        moments = (time.time(), *(stack.end - back * seconds / 8 - 1 for back in range(8)))
+        return any(stack.instant(expr, moment) for moment in moments)
+    values = (value for series in stack.course(expr, seconds, seconds / 60) for _, value in series["values"])
+    return any(value != "NaN" for value in values)
+
+
+def chosen(expr: str, **choices: str) -> str:
+    """A query as Grafana sends it, with some choices and all other variables at All."""
+    return re.sub(r"\$([a-z]\w*)", lambda found: choices.get(found[1], ".*" if found[1] == "engine" else ".+"), expr)
+
+
+@needs("prometheus")
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_variable_offers_something(stack: Stack, uid: str) -> None:
+    for variable in BOARDS[uid]["templating"]["list"]:
+        if variable["type"] == "query":
+            told = re.fullmatch(r"label_values\((.+), *(\w+)\)", variable["query"])
+            assert told
+            series = stack.course(f"count by ({told[2]}) ({chosen(told[1])})", SECONDS)
+            assert any(one["metric"] for one in series), variable["name"]
+
+
+@needs("prometheus")
+def test_a_choice_of_one_target_shows_that_target_alone(stack: Stack) -> None:
+    (expr,) = (
+        target["expr"]
+        for panel, target in queries(BOARDS["phasewatch-overview"])
+        if panel["title"] == "Requests that wait"
+    )
+    series = stack.course(chosen(expr, target=TWICE), SECONDS)
+    assert [one["metric"] for one in series] == [{"target": TWICE, "model_name": "tiny", "engine": "0"}]
+
+
+MODELS: Final = ("phasewatch-overview", "phasewatch-phases", "phasewatch-saturation", "phasewatch-ollama")
+
+
+@needs("prometheus")
+@pytest.mark.parametrize("uid", MODELS)
+def test_two_exporters_that_watch_the_same_target_are_one(stack: Stack, uid: str) -> None:
+    seen = 0
+    for panel, target in queries(BOARDS[uid]):
+        expr = expanded(target["expr"], "10s")
+        for moment in (stack.end - 60, stack.end - 30):
+            one, both = (
+                stack.instant(chosen(expr, target=TWICE, instance=instance), moment) for instance in (FIRST, ".+")
+            )
+            assert as_set(one) == as_set(both), (panel["title"], target["refId"])
+            seen += len(one)
+    assert seen or uid == "phasewatch-ollama"
+
+
+def as_set(samples: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
+    return {(*sorted(sample["metric"].items()), sample["value"][1]) for sample in samples}
+
+
+@needs("prometheus")
+@pytest.mark.parametrize("uid", MODELS)
+@pytest.mark.parametrize("choice", ["target", "model_name"])
+def test_a_choice_that_fits_nothing_shows_nothing(stack: Stack, uid: str, choice: str) -> None:
+    for panel, target in queries(BOARDS[uid]):
+        if panel["title"] not in UNCHOSEN.get(choice, ()):
+            expr = chosen(expanded(target["expr"], "10s"), **{choice: "nobody"})
+            assert stack.instant(expr, stack.end - 30) == [], (panel["title"], target["refId"])
+
+
+UNCHOSEN: Final = {
+    "target": {"Facts that are missing"},  # says that nobody answers
+    "model_name": {"Facts that are missing", "Servers"},  # an Ollama as a whole
+}
+
+
+@needs("prometheus")
+@pytest.mark.parametrize(("title", "metric"), COLUMNS.items())
+def test_each_column_of_the_fleet_shows_the_metric_that_its_title_says(stack: Stack, title: str, metric: str) -> None:
+    (panel,) = (panel for panel in panels(BOARDS["phasewatch-overview"]) if panel["title"] == "Servers")
+    (names,) = (step["options"]["renameByName"] for step in panel["transformations"] if step["id"] == "organize")
+    (name,) = (source.removeprefix("Value #") for source, shown in names.items() if shown == title)
+    (expr,) = (target["expr"] for target in panel["targets"] if target["refId"] == name)
+    moment = stack.end - 60
+    assert as_set(stack.instant(chosen(expr, instance=FIRST), moment)) == as_set(
+        [kept(sample) for sample in stack.instant(f"{metric} * 1", moment) if sample["metric"]["instance"] == FIRST]
+    )
+
+
+def kept(sample: dict[str, Any]) -> dict[str, Any]:
+    labels = {key: value for key, value in sample["metric"].items() if key in {"target", "model_name", "engine"}}
+    return {**sample, "metric": labels}
+
+
+@needs("prometheus")
+@pytest.mark.parametrize(("title", "expr"), TILES.items())
+def test_each_tile_shows_what_its_title_says(stack: Stack, title: str, expr: str) -> None:
+    (own,) = (target["expr"] for panel, target in queries(BOARDS["phasewatch-overview"]) if panel["title"] == title)
+    moment = stack.end - 60
+    (found,) = stack.instant(chosen(own), moment)
+    (wanted,) = stack.instant(expr, moment)
+    assert float(found["value"][1]) == pytest.approx(float(wanted["value"][1]))
+
+
+@needs("prometheus")
+def test_the_state_of_each_server_is_shown_and_the_most_urgent_is_first(stack: Stack) -> None:
+    (expr,) = (
+        target["expr"]
+        for panel, target in queries(BOARDS["phasewatch-overview"])
+        if panel["title"] == "Servers" and target["refId"] == "urgency"
+    )
+    samples = stack.instant(chosen(expr), stack.end - 35)
+    shown = {sample["metric"]["target"]: STATE_CODES[sample["value"][1]].text for sample in samples}
+    assert shown == {
+        "restarted": "Down",
+        "paused": "Stuck",
+        "shedding": "Shedding load",
+        "kv-cache": "Preempting",
+        "preempting": "Preempting",
+        "prefill": "Prefill limited",
+        "slots": "All slots taken",
+        "healthy": "Healthy",
+        "speculative": "Healthy",
+        "two-engines": "Healthy",
+        "workstation": "In memory",
+    }
+    codes = [float(sample["value"][1]) for sample in samples]
+    assert codes == sorted(codes, reverse=True)
+
+
+@needs("prometheus")
+def test_a_server_of_which_nobody_tells_any_more_is_not_known_and_not_healthy(stack: Stack) -> None:
+    (expr,) = (
+        target["expr"] for panel, target in queries(BOARDS["phasewatch-overview"]) if panel["title"] == "Worst state"
+    )
+    (sample,) = stack.instant(chosen(expr, target="healthy"), stack.end + 30)
+    assert STATE_CODES[sample["value"][1]].text == "Not known"

@@ -1,0 +1,144 @@
+"""A request that changes nothing on the server, and a prompt that nothing can have cached and no context cuts."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phasewatch.backends.ollama.probes.request import (
+    LONG_TOKENS,
+    OUTPUT_TOKENS,
+    SHORT_TOKENS,
+    SHORTEST_LONG,
+    Kind,
+    Request,
+    load_request,
+    probe_request,
+    prompt_words,
+)
+from tests.support.ollama_facts import A, loaded, seeded
+
+RUNNER_OPTIONS: Final = {"num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
+
+
+def request(words: int = 150, seed: int = 1, options: Mapping[str, int | bool] | None = None, **facts: Any) -> Request:
+    return probe_request(Kind.SHORT, loaded(**facts), words, options or {}, seeded(seed))
+
+
+def options_of(sent: Request) -> dict[str, Any]:
+    options: dict[str, Any] = json.loads(json.dumps(sent.body))["options"]
+    return options
+
+
+def prompt_of(sent: Request) -> str:
+    return str(sent.body["prompt"])
+
+
+def test_a_probe_has_these_keys_and_no_others() -> None:
+    sent = request()
+    assert sent.body.keys() == {"model", "prompt", "raw", "stream", "truncate", "options"}
+    assert (sent.body["model"], sent.body["raw"]) == ("a:latest", True)
+    assert (sent.body["stream"], sent.body["truncate"]) == (False, False)
+    assert options_of(sent).keys() == {"num_ctx", "num_predict", "temperature", "seed"}
+    assert (sent.kind, sent.key, sent.words) == (Kind.SHORT, ("a:latest", A), 150)
+
+
+@pytest.mark.parametrize("context", [512, 4096, 131_072])
+def test_the_context_asked_for_is_the_one_that_is_there(context: int) -> None:
+    assert options_of(request(context_length=context))["num_ctx"] == context
+
+
+def test_where_the_server_does_not_tell_its_context_only_the_operator_can_name_it() -> None:
+    assert "num_ctx" not in options_of(request(context_length=None))
+    assert options_of(request(context_length=None, options={"num_ctx": 8192}))["num_ctx"] == 8192
+    assert options_of(request(context_length=4096, options={"num_ctx": 8192}))["num_ctx"] == 8192
+
+
+def test_options_of_the_runner_are_sent_only_where_the_operator_gives_them() -> None:
+    assert not options_of(request()).keys() & RUNNER_OPTIONS
+    given_options: dict[str, int | bool] = {"num_thread": 8, "use_mmap": False}
+    assert options_of(request(options=given_options)).items() >= given_options.items()
+
+
+def test_the_output_is_limited_and_nobody_can_lift_that() -> None:
+    for options in ({}, {"num_predict": 0}, {"num_predict": -1}, {"seed": 0, "temperature": 0}):
+        found = options_of(request(options=options))
+        assert found["num_predict"] == OUTPUT_TOKENS
+        assert found["temperature"] > 0
+        assert found["seed"] > 0
+
+
+def test_no_two_prompts_begin_alike() -> None:
+    random = seeded(1)
+    sent = [probe_request(Kind.SHORT, loaded(), 150, {}, random) for _ in range(200)]
+    assert len({prompt_of(one)[:5] for one in sent}) == len(sent)
+    assert len({options_of(one)["seed"] for one in sent}) == len(sent)
+
+
+def test_what_is_unlike_comes_first_and_is_long_enough_to_be_unlike() -> None:
+    prefix, *words = prompt_of(request()).split(" ")
+    assert len(prefix) == 24
+    assert len(set(prefix)) > 5
+    assert len(words) == 150
+
+
+def test_the_words_vary() -> None:
+    words = prompt_of(request()).split(" ")[1:]
+    assert len(set(words)) > 40
+    assert max(words.count(word) for word in words) < 15
+
+
+def test_a_word_and_its_blank_have_no_more_than_eight_bytes() -> None:
+    words = prompt_of(request(words=5000)).split(" ")[1:]
+    assert max(len(f"{word} ".encode()) for word in words) <= 8
+
+
+def test_a_load_puts_nothing_out_and_names_no_session() -> None:
+    sent = load_request("a:latest", A, {})
+    assert sent.body == {"model": "a:latest", "prompt": "", "stream": False}
+    assert (sent.kind, sent.key, sent.words) == (Kind.LOAD, ("a:latest", A), 0)
+    assert load_request("a:latest", A, {"num_ctx": 8192}).body["options"] == {"num_ctx": 8192}
+
+
+@pytest.mark.parametrize("per_word", [0.9, 1.0, 1.4, 3.0, 7.5])
+def test_prompts_come_to_about_200_and_2000_tokens(per_word: float) -> None:
+    short, long = (prompt_words(kind, 8192, per_word) for kind in (Kind.SHORT, Kind.LONG))
+    assert short is not None
+    assert long is not None
+    assert short * per_word == pytest.approx(SHORT_TOKENS, abs=per_word)
+    assert long * per_word == pytest.approx(LONG_TOKENS, abs=per_word)
+
+
+def test_before_the_first_answer_words_are_taken_for_a_token_and_a_third() -> None:
+    assert prompt_words(Kind.SHORT, 8192, None) == 153
+    assert prompt_words(Kind.LONG, 8192, None) is None
+
+
+@given(
+    kind=st.sampled_from([Kind.SHORT, Kind.LONG]),
+    context=st.integers(1, 10_000),
+    per_word=st.none() | st.floats(0.5, 8.0),
+)
+def test_prompt_and_output_always_fit_into_the_context(kind: Kind, context: int, per_word: float | None) -> None:
+    words = prompt_words(kind, context, per_word)
+    if words is not None:
+        # Uncalibrated, each byte may be a token: that is the most a tokenizer can make of ASCII.
+        most = 24 + 8 * words if per_word is None else words * per_word
+        assert words >= 1
+        assert most + OUTPUT_TOKENS < context
+
+
+@pytest.mark.parametrize("per_word", [None, 1.4])
+def test_a_context_too_small_for_any_prompt_gets_none(per_word: float | None) -> None:
+    assert prompt_words(Kind.SHORT, 112, per_word) is None
+    assert prompt_words(Kind.SHORT, 0, per_word) is None
+
+
+def test_a_long_prompt_that_is_hardly_longer_than_the_short_one_is_not_sent() -> None:
+    least = int(SHORTEST_LONG * 1.1) + OUTPUT_TOKENS + 64
+    assert prompt_words(Kind.LONG, least - 1, 1.0) is None
+    assert prompt_words(Kind.LONG, least, 1.0) == 600
+    assert prompt_words(Kind.LONG, 2048, 1.0) == pytest.approx(1760, abs=1)

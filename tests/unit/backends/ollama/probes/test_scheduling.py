@@ -1,0 +1,321 @@
+"""When a probe is sent, to whom, and for what reason one is not."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from phasewatch.backends.ollama.inventory import Inventory
+from phasewatch.backends.ollama.probes.request import Kind, Request
+from phasewatch.backends.ollama.probes.scheduling import (
+    EXPIRY_MARGIN,
+    LONGEST_LONG_PROBE,
+    loadable,
+    model_settings,
+    pace,
+    plan,
+    skipped_as_gone,
+    still_loaded,
+)
+from phasewatch.backends.ollama.state import Key, Measurement, ModelState, OllamaState, Residency, Shown
+from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
+from phasewatch.models.costs import ModelCosts
+from phasewatch.snapshot.probes import Skip
+from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded, stored
+
+NOW: Final = 1000.0
+KEY: Final[Key] = ("a:latest", A)
+OTHER: Final[Key] = ("b:latest", B)
+SETTINGS: Final = ProbeSettings()
+
+
+def resident(
+    key: Key = KEY, user_expires_at: float | None = WALL + 300, changed_at: float = 0.0, **facts: Any
+) -> Residency:
+    return Residency(
+        witnessed=True,
+        model=loaded(*key, **facts),
+        user_expires_at=user_expires_at,
+        own_expires_at=None,
+        changed_at=changed_at,
+    )
+
+
+def ready(residency: Residency | None = None, seen: Inventory | None = None, **facts: Any) -> OllamaState:
+    """One model whose probe is due and that nobody uses."""
+    there = residency or resident()
+    model = ModelState(due=NOW - 1, residency=there, **facts)
+    return OllamaState(inventory=seen or inventory(there.model), models={KEY: model})
+
+
+def decide(
+    state: OllamaState, settings: ProbeSettings = SETTINGS, now: float = NOW
+) -> tuple[OllamaState, Request | None]:
+    return plan(state, settings, now, WALL, seeded(1))
+
+
+def sent(state: OllamaState, settings: ProbeSettings = SETTINGS) -> Request:
+    _, request = decide(state, settings)
+    assert request is not None
+    return request
+
+
+def skipped(state: OllamaState, settings: ProbeSettings = SETTINGS) -> Skip:
+    """Why nothing is sent: the one reason that was counted."""
+    after, request = decide(state, settings)
+    assert request is None
+    return only_reason(after)
+
+
+def only_reason(state: OllamaState) -> Skip:
+    (reason,) = [reason for record in state.records.values() for reason, count in record.skipped.items() if count]
+    return reason
+
+
+def told(**models: Any) -> ProbeSettings:
+    return ProbeSettings(models={name.replace("_", ":"): ModelProbe(**facts) for name, facts in models.items()})
+
+
+def test_a_model_in_memory_that_is_due_is_probed_with_its_context() -> None:
+    request = sent(ready())
+    assert (request.kind, request.key) == (Kind.SHORT, KEY)
+    assert isinstance(request.body["options"], Mapping)
+    assert request.body["options"]["num_ctx"] == 4096
+
+
+def test_what_is_not_due_is_neither_probed_nor_skipped() -> None:
+    state = ready()
+    later = replace(state, models={KEY: replace(state.models[KEY], due=NOW + 0.1)})
+    assert decide(later) == (later, None)
+
+
+def test_before_the_first_look_nothing_is_due() -> None:
+    assert decide(OllamaState()) == (OllamaState(), None)
+
+
+def test_a_model_that_is_only_on_disk_is_not_even_due() -> None:
+    gone = OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: ModelState(due=0.0)})
+    assert decide(gone) == (gone, None)
+
+
+GONE_ON_DISK: Final = inventory(loaded(), disk=())
+CASES: Final[list[tuple[str, OllamaState, Skip]]] = [
+    ("it was quarantined", ready(quarantine="it reloads"), Skip.QUARANTINED),
+    ("its name stands for another", ready(seen=inventory(loaded(), disk=(stored(digest=B),))), Skip.REPLACED),
+    ("its name stands for nothing", ready(seen=GONE_ON_DISK), Skip.REPLACED),
+    ("the disk was not looked at", ready(seen=Inventory((loaded(),))), Skip.REPLACED),
+    ("it runs elsewhere", ready(seen=inventory(loaded(), disk=(stored(remote=True),))), Skip.REMOTE),
+    (
+        "it makes embeddings",
+        ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset({"embedding"})),))),
+        Skip.NO_COMPLETION,
+    ),
+    (
+        "it makes images",
+        ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset({"completion", "image"})),))),
+        Skip.NO_COMPLETION,
+    ),
+    (
+        "it can do nothing",
+        ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset()),))),
+        Skip.NO_COMPLETION,
+    ),
+    ("the server was busy", replace(ready(), backoff_until=NOW + 1), Skip.BACKOFF),
+    ("probes have had their share", replace(ready(), rest_until=NOW + 1), Skip.BUDGET),
+    ("its context is not known", ready(resident(context_length=None)), Skip.CONTEXT_UNKNOWN),
+    ("its context holds no prompt", ready(resident(context_length=120)), Skip.CONTEXT_TOO_SMALL),
+    ("its expiry is not known", ready(resident(expires_at=None)), Skip.EXPIRING),
+    ("its users' expiry is not known", ready(resident(user_expires_at=None)), Skip.EXPIRING),
+    ("its expiry has passed: a request runs", ready(resident(expires_at=WALL - 1)), Skip.ACTIVE),
+    ("a request has just ended", ready(resident(changed_at=NOW - 2.9)), Skip.ACTIVE),
+    ("it lives by probes alone", ready(resident(user_expires_at=WALL)), Skip.USERS_GONE),
+    ("it leaves soon", ready(resident(expires_at=WALL + EXPIRY_MARGIN - 0.1)), Skip.EXPIRING),
+    (
+        "it leaves before two probes' time is over",
+        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 11), cost={Kind.SHORT: 1.0, Kind.LONG: 6.0}),
+        Skip.EXPIRING,
+    ),
+]
+
+
+@pytest.mark.parametrize(("state", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_probe_that_would_harm_or_say_nothing_is_skipped_for_its_reason(state: OllamaState, reason: Skip) -> None:
+    assert skipped(state) is reason
+
+
+JUST_SO: Final[list[tuple[str, OllamaState]]] = [
+    ("the server has rested", replace(ready(), backoff_until=NOW, rest_until=NOW)),
+    ("nothing was seen of users for long enough", ready(resident(changed_at=NOW - 3.0))),
+    ("its users' time is not over yet", ready(resident(user_expires_at=WALL + 0.1))),
+    ("it stays for the margin", ready(resident(expires_at=WALL + EXPIRY_MARGIN))),
+    (
+        "it stays for the margin and two probes",
+        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 12), cost={Kind.SHORT: 1.0, Kind.LONG: 6.0}),
+    ),
+    ("an older server does not say what it can do", ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))),
+]
+
+
+@pytest.mark.parametrize("state", [case[1] for case in JUST_SO], ids=[case[0] for case in JUST_SO])
+def test_at_the_edge_of_each_reason_a_probe_is_sent(state: OllamaState) -> None:
+    sent(state)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_a_model_expires_by_the_servers_clock(ahead: float) -> None:
+    there = resident(user_expires_at=WALL + ahead + 300, expires_at=WALL + ahead + 300)
+    assert sent(ready(there, replace(inventory(there.model), ahead=ahead))).key == KEY
+    gone = resident(user_expires_at=WALL + ahead - 1, expires_at=WALL + ahead + 300)
+    assert skipped(ready(gone, replace(inventory(gone.model), ahead=ahead))) is Skip.USERS_GONE
+
+
+def test_what_a_model_can_do_is_taken_from_show_where_the_list_does_not_say() -> None:
+    silent = ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))
+    embedding = replace(silent, shown={A: Shown(frozenset({"embedding"}), ModelCosts())})
+    assert skipped(embedding) is Skip.NO_COMPLETION
+    sent(replace(silent, shown={A: Shown(frozenset({"completion"}), ModelCosts())}))
+    sent(replace(silent, shown={A: Shown(None, ModelCosts())}))
+
+
+def test_a_skip_is_counted_when_its_reason_changes_and_once_an_interval() -> None:
+    state, _ = decide(replace(ready(), backoff_until=NOW + 1e6))
+    for second in range(1, 300):
+        state, _ = decide(state, now=NOW + second)
+    assert state.records[KEY[0]].skipped[Skip.BACKOFF] == 1
+    state, _ = decide(state, now=NOW + 300)
+    assert state.records[KEY[0]].skipped[Skip.BACKOFF] == 2
+    state, _ = decide(replace(state, backoff_until=0.0, rest_until=NOW + 1e6), now=NOW + 301)
+    assert state.records[KEY[0]].skipped[Skip.BUDGET] == 1
+    state, _ = decide(replace(state, backoff_until=NOW + 1e6), now=NOW + 302)
+    assert state.records[KEY[0]].skipped[Skip.BACKOFF] == 3
+
+
+def test_the_longest_overdue_is_probed_first_and_one_that_is_skipped_holds_up_nobody() -> None:
+    two = replace(
+        ready(),
+        inventory=inventory(loaded(), loaded(*OTHER)),
+        models={
+            KEY: ModelState(due=NOW - 1, residency=resident()),
+            OTHER: ModelState(due=NOW - 2, residency=resident(OTHER)),
+        },
+    )
+    assert sent(two).key == OTHER
+    after, request = decide(replace(two, models={**two.models, OTHER: replace(two.models[OTHER], quarantine="x")}))
+    assert request is not None
+    assert request.key == KEY
+    assert only_reason(after) is Skip.QUARANTINED
+
+
+def test_a_model_that_the_operator_excludes_is_never_due() -> None:
+    state = ready()
+    assert decide(state, told(a_latest={"enabled": False})) == (state, None)
+    assert decide(state, told(a={"enabled": False})) == (state, None)
+    sent(state, told(b_latest={"enabled": False}))
+
+
+def test_the_operators_word_is_found_with_and_without_the_tag_that_ollama_assumes() -> None:
+    bare, tagged = ModelProbe(load=True), ModelProbe(enabled=False)
+    assert model_settings(ProbeSettings(models={"a": bare}), "a:latest") is bare
+    assert model_settings(ProbeSettings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
+    assert model_settings(ProbeSettings(models={"a": bare}), "a:8b") == ModelProbe()
+    assert model_settings(ProbeSettings(models={"a:8b": bare}), "a:8b") is bare
+
+
+def test_the_operators_context_makes_up_for_a_server_that_does_not_tell_it() -> None:
+    request = sent(ready(resident(context_length=None)), told(a={"options": {"num_ctx": 512}}))
+    assert isinstance(request.body["options"], Mapping)
+    assert request.body["options"]["num_ctx"] == 512
+    assert request.words == (512 - 48 - 64 - 24) // 8
+
+
+def measured(**facts: Any) -> dict[str, Any]:
+    """What is known after a short probe."""
+    return {
+        "tokens_per_word": 1.4,
+        "measurements": {Kind.SHORT: Measurement(NOW - 300, figures(**facts))},
+        "long_due": NOW - 1,
+    }
+
+
+def test_a_long_probe_comes_after_a_short_one_when_its_time_has_come() -> None:
+    assert sent(ready(**measured())).kind is Kind.LONG
+    assert sent(ready(**{**measured(), "long_due": NOW + 1})).kind is Kind.SHORT
+    assert sent(ready(**{**measured(), "measurements": {}})).kind is Kind.SHORT
+    assert sent(ready(**{**measured(), "tokens_per_word": None})).kind is Kind.SHORT
+    assert sent(ready(resident(context_length=700), **measured())).kind is Kind.SHORT
+
+
+def test_a_long_probe_that_would_take_too_long_is_not_sent() -> None:
+    """Ten times the short prompt's time and one output."""
+    short = (LONGEST_LONG_PROBE - 1.0) / 10
+    assert sent(ready(**measured(prompt_seconds=short - 0.01, decode_seconds=1.0))).kind is Kind.LONG
+    assert sent(ready(**measured(prompt_seconds=short + 0.01, decode_seconds=1.0))).kind is Kind.SHORT
+
+
+def empty(**facts: Any) -> OllamaState:
+    """A server with nothing in memory, and a model on disk."""
+    return OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: ModelState(due=NOW - 1)}, **facts)
+
+
+LOADING: Final = told(a={"load": True, "options": {"num_ctx": 8192}})
+
+
+def test_a_model_that_may_be_loaded_is_loaded_as_the_operator_says_where_nothing_else_is() -> None:
+    request = sent(empty(), LOADING)
+    assert (request.kind, request.key) == (Kind.LOAD, KEY)
+    assert request.body["options"] == {"num_ctx": 8192}
+    full = replace(empty(), inventory=inventory(loaded(*OTHER), disk=(stored(), stored(*OTHER))))
+    assert skipped(full, LOADING) is Skip.OTHERS_LOADED
+
+
+def test_a_model_that_was_loaded_within_the_last_interval_is_not_loaded_again() -> None:
+    waiting = ModelState(due=0.0, load_due=NOW + 1)
+    state = OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: waiting})
+    assert decide(state, LOADING)[1] is None
+    ready_again = replace(state, models={KEY: replace(waiting, load_due=NOW)})
+    assert sent(ready_again, LOADING).kind is Kind.LOAD
+
+
+def test_a_model_that_runs_elsewhere_or_makes_embeddings_is_not_loaded_either() -> None:
+    for facts, reason in (
+        ({"remote": True}, Skip.REMOTE),
+        ({"capabilities": frozenset({"embedding"})}, Skip.NO_COMPLETION),
+    ):
+        state = replace(empty(), inventory=inventory(disk=(stored(**facts),)))
+        assert skipped(state, LOADING) is reason
+    assert skipped(empty(backoff_until=NOW + 1), LOADING) is Skip.BACKOFF
+
+
+def test_only_what_is_on_disk_and_allowed_can_be_loaded() -> None:
+    disk = inventory(disk=(stored(), stored("b:latest", B), stored("c:8b", "c" * 64)))
+    settings = told(a={"load": True}, c_8b={"load": True}, d={"load": True})
+    assert list(loadable(disk, settings)) == [KEY, ("c:8b", "c" * 64)]
+    assert list(loadable(disk, SETTINGS)) == []
+    assert list(loadable(Inventory(()), settings)) == []
+
+
+def test_an_old_digest_is_not_loaded() -> None:
+    state = replace(empty(), inventory=inventory(disk=(stored(digest=B),)))
+    assert decide(state, LOADING) == (state, None)
+
+
+def test_a_model_is_there_while_it_is_in_memory_whatever_its_name_stands_for() -> None:
+    assert still_loaded(ready(), KEY)
+    assert not still_loaded(ready(), OTHER)
+    assert still_loaded(ready(seen=inventory(loaded(), disk=(stored(digest=B),))), KEY)
+    assert not still_loaded(ready(seen=inventory(disk=(stored(),))), KEY)
+    assert not still_loaded(OllamaState(), KEY)
+
+
+def test_a_model_that_was_unloaded_at_the_last_moment_is_skipped_as_such() -> None:
+    assert only_reason(skipped_as_gone(ready(), KEY, NOW, 300.0)) is Skip.UNLOADED
+    assert skipped_as_gone(ready(), OTHER, NOW, 300.0) == ready()
+
+
+def test_the_first_probe_comes_well_within_an_interval_and_at_another_time_on_each_exporter() -> None:
+    for interval in (1.0, 10.0, 300.0, 86_400.0):
+        found = [pace(ProbeSettings(interval=interval), seeded(seed)) for seed in range(50)]
+        assert all(0 < one.first <= min(0.6 * interval, 18.0) for one in found)
+        assert len({one.first for one in found}) == 50
+        assert {(one.quiet, one.least) for one in found} == {(min(3.0, interval / 4), interval / 2)}

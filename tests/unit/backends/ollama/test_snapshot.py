@@ -1,0 +1,276 @@
+"""What is shown of an Ollama: measurements while they hold, residency while it is told, counters for ever."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from phasewatch.analysis.queue import Load
+from phasewatch.backends.ollama.inventory import Inventory, Version
+from phasewatch.backends.ollama.probes.request import Kind
+from phasewatch.backends.ollama.probes.response import Sample
+from phasewatch.backends.ollama.snapshot import gpu_ratio, snapshot
+from phasewatch.backends.ollama.state import Measurement, ModelState, OllamaState, Residency, Shown, fail, succeed
+from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.config.probe_settings import ProbeSettings
+from phasewatch.config.resolve import Target
+from phasewatch.hardware.facts import DeviceFacts
+from phasewatch.models.costs import ModelCosts, WeightReads
+from phasewatch.snapshot.health import Timing
+from phasewatch.snapshot.probes import ProbeRecord
+from phasewatch.snapshot.target import EngineReading, ModelReading, TargetSnapshot
+from tests.support.ollama_facts import GGUF, WALL, A, B, figures, inventory, loaded, stored
+
+TARGET: Final = Target("o", "ollama", "http://h", probe=ProbeSettings(interval=300.0, long_interval=3600.0))
+TIMING: Final = Timing(99.9, 100.0, WALL)
+NOW: Final = 100.0
+KEY: Final = ("a:latest", A)
+
+SHORT: Final = figures(computed_tokens=200, prompt_seconds=0.1)
+LONG: Final = figures(computed_tokens=2000, prompt_seconds=0.55, prompt_tokens=2000)
+"""Their difference: 1800 tokens in 0.45 s."""
+
+
+def model(short: Sample | None = None, long: Sample | None = None, time: float = NOW, **facts: Any) -> ModelState:
+    there = Residency(witnessed=False, model=loaded(), user_expires_at=WALL, own_expires_at=None, changed_at=0.0)
+    found = {Kind.SHORT: short, Kind.LONG: long}
+    measurements = {kind: Measurement(time, sample) for kind, sample in found.items() if sample}
+    return replace(ModelState(due=0.0, residency=there, measurements=measurements), **facts)
+
+
+def up(known: ModelState | None = None, seen: Inventory | None = None, **facts: Any) -> OllamaState:
+    state = OllamaState(inventory=seen or inventory(loaded()), models={KEY: known} if known else {}, **facts)
+    return succeed(state, "0.33.0", TIMING)
+
+
+def shown(state: OllamaState, now: float = NOW, target: Target = TARGET) -> TargetSnapshot:
+    return snapshot(state, target, now)
+
+
+def engine(state: OllamaState, now: float = NOW, target: Target = TARGET) -> EngineReading:
+    (reading,) = shown(state, now, target).engines
+    return reading
+
+
+def decode(state: OllamaState, now: float = NOW, target: Target = TARGET) -> float | None:
+    return engine(state, now, target).phases.decode_tokens_per_second
+
+
+def prefill(state: OllamaState, now: float = NOW) -> float | None:
+    return engine(state, now).phases.prefill_tokens_per_second
+
+
+def of_model(state: OllamaState, name: str = "a:latest") -> ModelReading:
+    (reading,) = [reading for reading in shown(state).models if reading.name == name]
+    return reading
+
+
+def test_the_newest_short_probe_gives_the_speeds_of_a_model() -> None:
+    reading = engine(up(model(SHORT)))
+    assert (reading.key.model_name, reading.key.engine) == ("a:latest", None)
+    assert reading.phases.prefill_tokens_per_second == pytest.approx(2000.0)
+    assert reading.phases.decode_tokens_per_second == pytest.approx(31 / 0.078709)
+    assert reading.latencies.time_to_first_token.mean == pytest.approx(0.104325774)
+    assert reading.latencies.inter_token.mean == pytest.approx(0.078709 / 31)
+
+
+def test_what_no_probe_can_tell_stays_unknown() -> None:
+    reading = engine(up(model(SHORT)))
+    assert reading.phases.prefill_throughput_tokens_per_second is None
+    assert reading.phases.decode_throughput_tokens_per_second is None
+    assert reading.state is None
+    assert reading.load == Load()
+
+
+@pytest.mark.parametrize("known", [None, model()])
+def test_before_the_first_probe_no_speed_is_shown(known: ModelState | None) -> None:
+    reading = engine(up(known))
+    assert reading.phases.prefill_tokens_per_second is None
+    assert reading.phases.decode_tokens_per_second is None
+    assert reading.latencies.time_to_first_token.mean is None
+    assert reading.latencies.inter_token.mean is None
+
+
+def test_a_measurement_holds_for_two_intervals() -> None:
+    assert decode(up(model(SHORT)), NOW + 600) is not None
+    assert decode(up(model(SHORT)), NOW + 600.1) is None
+
+
+def test_where_the_budget_paces_the_probes_a_measurement_holds_for_two_of_its_rounds() -> None:
+    slow = up(model(SHORT, cost={Kind.SHORT: 6.0, Kind.LONG: 2.0}))
+    assert decode(slow, NOW + 1200) is not None
+    assert decode(slow, NOW + 1200.1) is None
+    gone = replace(slow, models={**slow.models, ("b:latest", B): ModelState(due=0.0, cost={Kind.SHORT: 60.0})})
+    assert decode(gone, NOW + 1200.1) is None
+
+
+def test_a_long_measurement_holds_for_two_of_its_own_intervals_beside_a_short_one() -> None:
+    def at(age: float) -> OllamaState:
+        known = model(SHORT, LONG, time=NOW)
+        old = {**known.measurements, Kind.LONG: Measurement(NOW - age, LONG)}
+        return up(replace(known, measurements=old))
+
+    assert prefill(at(7200)) == pytest.approx(1800 / 0.45)
+    assert prefill(at(7200.1)) == pytest.approx(2000.0)
+
+
+def test_a_long_measurement_alone_speaks_for_nothing() -> None:
+    known = up(model(None, LONG))
+    assert prefill(known) is None
+    assert decode(known) is None
+    assert engine(known).latencies.time_to_first_token.mean is None
+
+
+def test_prefill_between_two_lengths_leaves_out_what_every_request_costs() -> None:
+    assert prefill(up(model(SHORT, LONG))) == pytest.approx(1800 / 0.45)
+
+
+def fixed(state: OllamaState, now: float = NOW) -> float | None:
+    (reading,) = shown(state, now).models
+    return reading.prefill_fixed_seconds
+
+
+def test_what_a_prompt_costs_whatever_its_length_is_what_is_left_beside_its_tokens() -> None:
+    assert fixed(up(model(SHORT, LONG))) == pytest.approx(0.1 - 200 / 4000)
+    assert fixed(up(model(SHORT))) is None
+    assert fixed(up(model(SHORT, LONG)), NOW + 601) is None
+
+
+def test_decode_and_the_first_token_are_those_of_the_short_probe() -> None:
+    slower = replace(LONG, decode_seconds=1.0, total_seconds=9.0)
+    assert engine(up(model(SHORT, slower))).latencies == engine(up(model(SHORT))).latencies
+    assert decode(up(model(SHORT, slower))) == decode(up(model(SHORT)))
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "speed"),
+    [
+        (SHORT, None, 2000.0),
+        (replace(SHORT, computed_tokens=None, prompt_seconds=None), LONG, 2000 / 0.55),
+        (SHORT, replace(LONG, computed_tokens=None, prompt_seconds=None), 2000.0),
+        (SHORT, replace(LONG, computed_tokens=399), 399 / 0.55),  # not twice as long
+        (replace(SHORT, prompt_seconds=0.6), LONG, 2000 / 0.55),  # took longer than the long one
+        (replace(SHORT, prompt_seconds=0.549), LONG, 2000 / 0.55),  # a slope of 1.8 million
+        (replace(SHORT, computed_tokens=None, prompt_seconds=None), None, None),
+    ],
+)
+def test_prefill_is_that_of_the_longer_prompt_where_two_lengths_say_nothing(
+    short: Sample, long: Sample | None, speed: float | None
+) -> None:
+    assert prefill(up(model(short, long))) == (None if speed is None else pytest.approx(speed))
+
+
+def test_a_model_in_memory_is_shown_with_all_that_is_told_of_it() -> None:
+    assert of_model(up(seen=inventory(loaded(size=8e9, size_vram=2e9)))) == ModelReading(
+        "a:latest",
+        digest=A,
+        details=GGUF,
+        loaded=1.0,
+        bytes=8e9,
+        vram_bytes=2e9,
+        gpu_ratio=0.25,
+        context_length_tokens=4096,
+        expiry=WALL + 300,
+    )
+
+
+def test_a_model_on_disk_is_not_loaded_and_one_elsewhere_is_neither() -> None:
+    state = up(seen=inventory(disk=(stored(), stored("big:cloud", B, remote=True))))
+    assert of_model(state) == ModelReading("a:latest", digest=A, details=GGUF, loaded=0.0)
+    assert of_model(state, "big:cloud").loaded is None
+    assert shown(state).engines == ()
+
+
+def test_an_old_model_in_memory_is_shown_beside_the_new_one_of_its_name() -> None:
+    state = up(model(SHORT), seen=inventory(loaded(), disk=(stored(digest=B),)))
+    assert {(reading.name, reading.digest, reading.loaded) for reading in shown(state).models} == {
+        ("a:latest", B, 0.0),
+        (f"a:latest@{A[:12]}", A, 1.0),
+    }
+    assert engine(state).key.model_name == f"a:latest@{A[:12]}"
+
+
+def test_no_two_engines_and_no_two_models_share_a_name() -> None:
+    disk = (stored(digest=B), stored("b:latest", "c" * 64))
+    state = up(seen=inventory(loaded(), loaded(digest=B), loaded("b:latest", "c" * 64), disk=disk))
+    engines = [reading.key for reading in shown(state).engines]
+    models = [reading.name for reading in shown(state).models]
+    assert len(set(engines)) == len(engines) == 3
+    assert len(set(models)) == len(models) == 3
+
+
+@pytest.mark.parametrize(
+    ("size", "vram", "ratio"),
+    [(8e9, 8e9, 1.0), (8e9, 0.0, 0.0), (0.0, 0.0, None), (None, 1.0, None), (8e9, None, None)],
+)
+def test_the_share_on_the_devices_is_known_where_both_sizes_are(
+    size: float | None, vram: float | None, ratio: float | None
+) -> None:
+    assert gpu_ratio(loaded(size=size, size_vram=vram), None) == ratio
+
+
+@pytest.mark.parametrize(
+    ("version", "wrong"),
+    [((0, 24, 0), False), ((0, 30, 0), True), ((0, 30, 10), True), ((0, 30, 11), False), (None, False)],
+)
+def test_releases_that_count_weights_twice_are_not_believed_about_models_partly_on_the_device(
+    version: Version | None, wrong: bool
+) -> None:
+    partly, wholly = loaded(size=8e9, size_vram=4e9), loaded(size=8e9, size_vram=8e9)
+    assert (gpu_ratio(partly, version) is None) is wrong
+    assert gpu_ratio(wholly, version) == 1.0
+    text = ".".join(map(str, version)) if version else "0.0.0"
+    state = replace(up(seen=inventory(partly)), version=text)
+    assert (of_model(state).bytes is None) is wrong
+    assert of_model(state).vram_bytes == 4e9
+
+
+def test_counters_outlive_the_model_the_server_and_the_disk() -> None:
+    record = ProbeRecord(probes=7)
+    for state in (
+        up(seen=inventory(loaded()), records={"a:latest": record}),
+        up(seen=inventory(disk=(stored(),)), records={"a:latest": record}),
+        up(seen=inventory(disk=()), records={"a:latest": record}),
+        fail(up(records={"a:latest": record}), ScrapeError(Reason.CONNECT, "refused"), TIMING),
+        fail(up(records={"a:latest": record}), ScrapeError(Reason.TIMEOUT, "late"), TIMING),
+    ):
+        assert of_model(state).probe == record
+
+
+@pytest.mark.parametrize("reason", [Reason.CONNECT, Reason.TIMEOUT, Reason.HTTP_STATUS])
+def test_while_the_server_is_down_nothing_but_counters_is_shown(reason: Reason) -> None:
+    state = fail(up(model(SHORT), records={"a:latest": ProbeRecord(probes=7)}), ScrapeError(reason, "no"), TIMING)
+    found = shown(state)
+    assert (found.up, found.engines, found.facts.version) == (False, (), None)
+    assert found.models == (ModelReading("a:latest", probe=ProbeRecord(probes=7)),)
+
+
+def test_a_server_that_does_not_say_in_time_what_it_holds_is_up_and_shows_no_models() -> None:
+    found = shown(replace(up(model(SHORT)), inventory=None))
+    assert (found.up, found.facts.version, found.engines, found.models) == (True, "0.33.0", (), ())
+
+
+COSTS: Final = ModelCosts(weight_bytes=4e9, reads=WeightReads(dense_bytes=4e9, dense_parameters=8e9))
+DEVICE: Final = DeviceFacts(memory_bandwidth=400e9, cpu_memory_bandwidth=40e9)
+
+
+def limits(state: OllamaState) -> Mapping[str, float]:
+    return engine(state).ceiling.decode_ceiling_tokens_per_second
+
+
+def test_the_ceiling_is_that_of_one_stream_on_what_holds_the_model() -> None:
+    known: dict[str, Any] = {"shown": {A: Shown(None, COSTS)}, "device": DEVICE}
+    assert limits(up(model(SHORT), **known))["weights"] == pytest.approx(100.0)
+    ratio = engine(up(model(SHORT), **known)).ceiling.decode_ceiling_ratio
+    assert ratio["weights"] == pytest.approx(31 / 0.078709 / 100)
+    assert engine(up(**known)).ceiling.decode_ceiling_ratio == {}
+    half = inventory(loaded(size=8e9, size_vram=4e9))
+    assert limits(up(model(SHORT), seen=half, **known))["weights"] == pytest.approx(1 / (2 / 400 + 2 / 40))
+
+
+def test_without_device_costs_or_share_there_is_no_ceiling() -> None:
+    costs = {A: Shown(None, COSTS)}
+    assert limits(up(model(SHORT), device=DEVICE)) == {}
+    assert limits(up(model(SHORT), shown=costs)) == {}
+    assert limits(up(model(SHORT), seen=inventory(loaded(size_vram=None)), shown=costs, device=DEVICE)) == {}

@@ -1,0 +1,315 @@
+"""Reading pages: every name and dialect, and every way in which a page can be wrong."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from phasewatch.analysis.samples import EngineKey, EngineSample, Page
+from phasewatch.backends.prometheus_page import PageReader
+from phasewatch.backends.vllm.metric_names import UPSTREAM, Kind
+from phasewatch.base.errors import Reason, ScrapeError
+from tests.support.pages import body_at, histogram, page
+
+KEY = EngineKey("m", "0")
+GOOD = page({"generation_tokens_total": 5})
+
+
+def read(text: str) -> EngineSample:
+    engines = PageReader().read(text).engines
+    assert list(engines) == [KEY]
+    return engines[KEY]
+
+
+@pytest.mark.parametrize("prefix", ["vllm:", "vllm_", "ray_vllm:", "ray_vllm_"])
+def test_every_prefix_gives_the_same_sample(prefix: str) -> None:
+    samples = {
+        "num_requests_running": 2,
+        "generation_tokens_total": 7,
+        **histogram("inter_token_latency_seconds", [0.01, 0.1], [1, 2, 3], 4.5),
+    }
+    assert read(page(samples, prefix=prefix)) == read(page(samples))
+
+
+def spellings() -> Iterator[tuple[str, str]]:
+    for upstream in UPSTREAM:
+        where = ",".join(f'{label}="{value}"' for label, value in upstream.where.items())
+        for name in upstream.names:
+            for suffix in {Kind.GAUGE: ("",), Kind.COUNTER: ("", "_total")}.get(upstream.kind, ()):
+                yield upstream.field, f"{name}{suffix}{{{where}}}" if where else f"{name}{suffix}"
+
+
+@pytest.mark.parametrize(("field", "sample"), list(spellings()))
+def test_every_name_that_a_fact_ever_had_is_read(field: str, sample: str) -> None:
+    other = "num_requests_running" if field == "requests_waiting" else "num_requests_waiting"
+    assert getattr(read(page({sample: 0.5, other: 1})), field) == 0.5
+
+
+def test_what_is_counted_for_a_model_counts_for_each_of_its_engines() -> None:
+    text = "".join(page({"num_requests_running": 1}, labels=f'engine="{rank}",model_name="m"') for rank in (3, 4))
+    for reason, count in (("max_num_queued_reqs", 5), ("max_num_queued_tokens", 2)):
+        text += page({"admission_rejections_total": count}, labels=f'model_name="m",reason="{reason}"')
+    engines = PageReader().read(text).engines
+    assert {key.engine: sample.rejections for key, sample in engines.items()} == {"3": 7, "4": 7}
+
+
+@pytest.mark.parametrize("name", ["inter_token_latency_seconds", "time_per_output_token_seconds"])
+def test_a_histogram_is_read_with_the_buckets_that_are_there(name: str) -> None:
+    latency = read(page(histogram(name, [0.01, 0.5], [1, 2, 3], 4.5))).inter_token_latency
+    assert latency is not None
+    assert latency.edges == (0.01, 0.5, float("inf"))
+    assert latency.cumulative == (1, 3, 6)
+    assert (latency.sum, latency.count) == (4.5, 6)
+
+
+def test_two_names_of_one_fact_count_once_and_the_newer_one_wins() -> None:
+    sample = read(page({"kv_cache_usage_perc": 0.5, "gpu_cache_usage_perc": 0.4}))
+    assert sample.kv_cache_usage == 0.5
+
+
+def test_a_page_without_an_engine_label_speaks_of_engine_0() -> None:
+    assert read(page({"generation_tokens_total": 1}, labels='model_name="m"')).generation_tokens == 1
+
+
+def test_each_model_and_engine_has_a_sample_of_its_own() -> None:
+    text = page({"generation_tokens_total": 1}) + page(
+        {"generation_tokens_total": 2}, labels='engine="1",model_name="m"'
+    )
+    engines = PageReader().read(text).engines
+    assert {key.engine: sample.generation_tokens for key, sample in engines.items()} == {"0": 1, "1": 2}
+
+
+def test_ray_replicas_of_one_engine_are_added_but_not_their_cache_usage() -> None:
+    text = "".join(
+        page(
+            {"generation_tokens": 5, "num_requests_running": 2, "kv_cache_usage_perc": usage},
+            prefix="ray_vllm_",
+            labels=f'engine="0",model_name="m",ReplicaId="{replica}"',
+        )
+        for replica, usage in (("a", 0.2), ("b", 0.6))
+    )
+    sample = read(text)
+    assert (sample.generation_tokens, sample.requests_running, sample.kv_cache_usage) == (10, 4, 0.6)
+
+
+def test_gauges_of_several_processes_are_views_of_one_engine() -> None:
+    text = "".join(
+        page({"num_requests_running": running, "generation_tokens_total": 5}, labels=f'model_name="m",pid="{pid}"')
+        for pid, running in (("7", 3), ("8", 1))
+    )
+    sample = read(text)
+    assert (sample.requests_running, sample.generation_tokens) == (3, 10)
+
+
+def test_openmetrics_timestamps_and_exemplars_are_passed_over() -> None:
+    text = (
+        "# TYPE vllm:generation_tokens counter\n"
+        'vllm:generation_tokens_total{model_name="m",engine="0"} 5 1700000000.5\n'
+        'vllm:inter_token_latency_seconds_bucket{model_name="m",engine="0",le="0.1"} 4 # {trace_id="a} 9"} 0.05 17.5\n'
+        'vllm:inter_token_latency_seconds_bucket{model_name="m",engine="0",le="+Inf"} 4\n'
+        'vllm:inter_token_latency_seconds_count{model_name="m",engine="0"} 4\n'
+        'vllm:inter_token_latency_seconds_sum{model_name="m",engine="0"} 0.2\n'
+        "# EOF\n"
+    )
+    sample = PageReader().read(text, openmetrics=True).engines[KEY]
+    assert sample.generation_tokens == 5
+    assert sample.inter_token_latency is not None
+    assert sample.inter_token_latency.cumulative == (4, 4)
+
+
+def test_labels_are_read_as_prometheus_reads_them() -> None:
+    name = r"a \"quoted\" \\ back\nslash } , { x=\"1\""
+    text = f'vllm:generation_tokens_total{{ engine = "0" , model_name="{name}", }} 5\n'
+    (key,) = PageReader().read(text).engines
+    (family,) = text_string_to_metric_families(text.replace(" engine = ", "engine=").replace(" , ", ",", 1))
+    assert key.model_name == family.samples[0].labels["model_name"]
+
+
+def test_a_multiprocess_page_without_gauges_is_read() -> None:
+    (sample,) = PageReader().read(body_at("two-api-servers", 0)).engines.values()
+    assert sample.requests_running is None
+    assert sample.generation_tokens == 0
+
+
+def test_the_cache_configuration_is_joined_by_engine() -> None:
+    engines = PageReader().read(body_at("data-parallel", 30)).engines
+    assert [sample.cache_config["kv_cache_size_tokens"] for sample in engines.values()] == ["46592", "46592"]
+
+
+def test_the_cache_configuration_is_left_out_where_two_models_share_an_engine_index() -> None:
+    text = (
+        page({"generation_tokens_total": 1})
+        + page({"generation_tokens_total": 1}, labels='engine="0",model_name="n"')
+        + 'vllm:cache_config_info{engine="0",kv_cache_size_tokens="512"} 1.0\n'
+    )
+    assert [dict(sample.cache_config) for sample in PageReader().read(text).engines.values()] == [{}, {}]
+
+
+def test_a_remembered_series_reads_like_a_new_one() -> None:
+    reader = PageReader()
+    for time in (0, 30, 60):
+        text = body_at("data-parallel", time)
+        assert reader.read(text) == PageReader().read(text)
+
+
+def test_only_series_on_the_newest_page_are_remembered() -> None:
+    reader = PageReader()
+    for model in range(50):
+        reader.read(page({"generation_tokens_total": 1}, labels=f'engine="0",model_name="m{model}"'))
+    assert len(reader._by_text) == len(reader._by_identity) == 1  # noqa: SLF001
+
+
+def test_a_server_that_has_served_nothing_yet_is_no_mistake() -> None:
+    assert PageReader().read('vllm:cache_config_info{block_size="128"} 1.0\n').engines == {}
+
+
+def test_usage_that_each_process_remembers_gives_way_to_that_of_the_engine() -> None:
+    text = page({"gpu_cache_usage_perc": 0.003}) + "".join(
+        page({"kv_cache_usage_perc": usage}, labels=f'engine="0",model_name="m",pid="{pid}"')
+        for pid, usage in ((1, 0.003), (2, 0.022))
+    )
+    assert read(text).kv_cache_usage == 0.003
+
+
+def test_the_start_of_the_process_and_the_dialect_are_told() -> None:
+    assert PageReader().read(GOOD + "process_start_time_seconds 5\n") == Page(5.0, False, {KEY: read(GOOD)})
+    assert PageReader().read(GOOD + "# EOF\n") == Page(None, True, {KEY: read(GOOD)})
+
+
+def test_a_cache_that_is_more_than_full_says_nothing() -> None:
+    assert read(GOOD + page({"kv_cache_usage_perc": 1.5})).kv_cache_usage is None
+
+
+def test_a_page_of_very_many_engines_is_refused_and_read_in_linear_time() -> None:
+    text = "".join(f'vllm:generation_tokens_total{{model_name="m",engine="{rank}"}} 1\n' for rank in range(60_000))
+    assert failure(text) == (Reason.TOO_LARGE, "the page speaks of 60000 engines, more than 256")
+
+
+def test_pages_that_fail_leave_nothing_behind() -> None:
+    reader = PageReader()
+    for number in range(20):
+        with pytest.raises(ScrapeError):
+            reader.read(page({"generation_tokens_total": 1}, labels=f'model_name="m{number}"') + "vllm:x{\n")
+    assert len(reader._by_text) == len(reader._by_identity) == 0  # noqa: SLF001
+
+
+def test_one_series_under_two_prefixes_is_a_series_given_twice() -> None:
+    assert failure(GOOD + GOOD.replace("vllm:", "vllm_"))[0] is Reason.PARSE
+
+
+def test_the_cache_of_replicas_that_share_a_page_is_unknown() -> None:
+    text = GOOD + "".join(
+        f'vllm:cache_config_info{{engine="0",kv_cache_size_tokens="512",ReplicaId="{replica}"}} 1.0\n'
+        for replica in "ab"
+    )
+    assert read(text).cache_config == {}
+
+
+def failure(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
+    with pytest.raises(ScrapeError) as caught:
+        PageReader().read(text, openmetrics=openmetrics)
+    return caught.value.reason, caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "message"),
+    [
+        ("", Reason.NO_METRICS, "the page has no vllm metrics"),
+        ('python_info{version="3.12"} 1.0\n', Reason.NO_METRICS, "the page has no vllm metrics"),
+        ("<!doctype html>\n<html></html>\n", Reason.PARSE, "this is no page of metrics"),
+        ('{"detail": "Not Found"}\n', Reason.PARSE, "this is no page of metrics"),
+        (GOOD[:-1], Reason.PARSE, "the page is cut off: its last line has no end"),
+        (GOOD + 'vllm:generation_tokens_total{engine="1\n', Reason.PARSE, "line 2 is no valid sample"),
+        (GOOD + 'vllm:generation_tokens_total{engine="1"}\n', Reason.PARSE, "line 2 is no valid sample"),
+        (GOOD + 'vllm:x{a="' + "b" * 20_000 + '"} 1\n', Reason.PARSE, "line 2 is no valid sample"),
+        (GOOD + GOOD, Reason.PARSE, "line 2: the page holds a series of vllm:generation_tokens_total twice"),
+        (
+            GOOD + 'vllm:generation_tokens_total{model_name="m",engine="0"} 5\n',
+            Reason.PARSE,
+            "line 2: the page holds a series of vllm:generation_tokens_total twice",
+        ),
+        (page({"generation_tokens_total": "x"}), Reason.PARSE, "line 1: the value of vllm:generation_tokens_total"),  # type: ignore[dict-item]
+        (page({"generation_tokens_total": "1_000"}), Reason.PARSE, "line 1: the value of vllm:generation_tokens_total"),  # type: ignore[dict-item]
+        (page({"generation_tokens_total": float("nan")}), Reason.PARSE, "vllm:generation_tokens_total is nan"),
+        (page({"generation_tokens_total": float("inf")}), Reason.PARSE, "vllm:generation_tokens_total is inf"),
+        (page({"generation_tokens_total": -1}), Reason.PARSE, "vllm:generation_tokens_total is -1.0"),
+        (page({'request_queue_time_seconds_bucket{le="x"}': 1}), Reason.PARSE, "line 1: the value of"),
+        (page({"request_queue_time_seconds_sum": float("nan")}), Reason.PARSE, "is nan, which no counter can be"),
+    ],
+)
+def test_a_page_that_is_wrong_is_refused_with_its_reason(text: str, reason: Reason, message: str) -> None:
+    found = failure(text)
+    assert found[0] is reason
+    assert message in found[1]
+
+
+def test_an_openmetrics_page_without_its_end_is_cut_off() -> None:
+    assert failure(GOOD, openmetrics=True)[0] is Reason.PARSE
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+def test_a_gauge_that_says_nothing_sensible_is_absent(value: str) -> None:
+    sample = read(GOOD + f'vllm:num_requests_running{{engine="0",model_name="m"}} {value}\n')
+    assert sample.requests_running is None
+
+
+def test_the_sum_of_a_histogram_may_be_negative() -> None:
+    sample = read(page({"request_queue_time_seconds_sum": -2000, "request_queue_time_seconds_count": 1}))
+    assert sample.queue_time is not None
+    assert sample.queue_time.sum == -2000
+
+
+@pytest.mark.parametrize("recording", ["batch-ramp", "data-parallel", "speculative"])
+def test_every_sample_agrees_with_the_parser_of_prometheus_client(recording: str) -> None:
+    text = body_at(recording, 40)
+    expected: dict[tuple[str, str | None], float] = {
+        (sample.name, sample.labels["engine"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "engine" in sample.labels and sample.labels.keys() == {"engine", "model_name"}
+    }
+    for key, sample in PageReader().read(text).engines.items():
+        assert sample.generation_tokens == expected["vllm:generation_tokens_total", key.engine]
+        assert sample.requests_running == expected["vllm:num_requests_running", key.engine]
+        assert sample.created == expected.get(("vllm:generation_tokens_created", key.engine))
+        for field, name in (
+            ("time_to_first_token", "time_to_first_token_seconds"),
+            ("inter_token_latency", "inter_token_latency_seconds"),
+            ("iteration_tokens", "iteration_tokens_total"),
+        ):
+            assert getattr(sample, field).sum == expected[f"vllm:{name}_sum", key.engine]
+            assert getattr(sample, field).count == expected[f"vllm:{name}_count", key.engine]
+
+
+@given(st.text(alphabet='vllm:generation_tokens_total{}="0, \\\n1e+#', max_size=200))
+def test_no_text_makes_the_reader_raise_anything_but_a_scrape_error(text: str) -> None:
+    try:
+        PageReader().read(text)
+    except ScrapeError as error:
+        assert error.reason in {Reason.PARSE, Reason.NO_METRICS}  # noqa: PT017  # most texts raise, some need not
+
+
+@given(st.integers(0, 60_000))
+def test_a_page_cut_anywhere_but_at_the_end_of_a_line_is_refused(length: int) -> None:
+    text = body_at("single-stream", 40)
+    cut = text[: length % len(text)]
+    if cut and not cut.endswith("\n"):
+        assert failure(cut)[0] is Reason.PARSE
+
+
+def test_a_hostile_line_takes_no_more_than_linear_time() -> None:
+    for filling in (" " * 200_000, 'a="' * 50_000, '"\\' * 100_000, "a=" * 100_000):
+        assert failure(f"vllm:x{{{filling}\n")[0] is Reason.PARSE
+
+
+def test_the_names_table_has_each_name_once() -> None:
+    seen = [
+        (name, tuple(upstream.where.items()), upstream.kind is Kind.CREATED)
+        for upstream in UPSTREAM
+        for name in upstream.names
+    ]
+    assert len(seen) == len(set(seen))
+    assert all(re.fullmatch(r"[a-z0-9_]+", name) for name, _, _ in seen)

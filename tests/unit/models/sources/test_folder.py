@@ -1,0 +1,384 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phasewatch.hardware.facts import Precision
+from phasewatch.models.costs import ModelCosts, Source
+from phasewatch.models.shape.kv import with_cache_dtype
+from phasewatch.models.sources.folder import costs_of_folder
+from tests.support.model_folders import config, llama_shapes, write_header, write_json, write_tensors
+
+INDEX = "model.safetensors.index.json"
+
+
+def folder(path: Path, document: object) -> Path:
+    write_json(path / "config.json", document)
+    return path
+
+
+def write_index(path: Path, total_size: float) -> None:
+    document = {"metadata": {"total_size": total_size}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    write_json(path / INDEX, document)
+
+
+def test_the_headers_of_a_folder_and_its_config_json_agree_byte_for_byte(tmp_path: Path) -> None:
+    document = config("llama-recordings")
+    computed, _ = costs_of_folder(folder(tmp_path, document))
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(document))
+    exact, reasons = costs_of_folder(tmp_path)
+    assert reasons == ()
+    assert (computed.weight_source, exact.weight_source) == (Source.CONFIG_JSON, Source.SAFETENSORS)
+    assert computed.weight_bytes == exact.weight_bytes == 221_844_096
+    assert computed.reads == exact.reads
+    assert exact.reads is not None
+    assert exact.reads.active_parameters() == 110_922_048
+    assert exact.kv_cache is not None
+    assert exact.kv_cache.bytes_per_token() == 23_040
+    assert exact.attention_operations(1) == 4 * 30 * 9 * 64
+    assert exact.precision is Precision.BITS16
+
+
+def test_an_untied_input_table_is_in_the_weights_but_not_read(tmp_path: Path) -> None:
+    document = config("llama-3.1-8b")
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(document))  # 16 GB that take no room
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert reasons == ()
+    assert costs.weight_bytes == 16_060_522_496
+    assert costs.reads is not None
+    assert costs.reads.bytes_per_step() == 15_009_849_344
+    assert costs.reads.head_parameters == 128_256 * 4096
+
+
+def test_the_tensors_settle_what_the_parts_of_a_file_contradict_each_other_in(tmp_path: Path) -> None:
+    text = config("llama-recordings")
+    document = {"model_type": "x", "text_config": text | {"tie_word_embeddings": False}, "tie_word_embeddings": True}
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(text))
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert reasons == ()
+    assert costs.reads is not None
+    assert costs.reads.head_parameters == 8192 * 576
+    folder(tmp_path, text | {"tie_word_embeddings": False})
+    costs, reasons = costs_of_folder(tmp_path)
+    assert costs.reads is None
+    assert reasons[0].startswith("the tensors have no output head")
+
+
+def test_weights_in_several_files_are_those_of_one_model(tmp_path: Path) -> None:
+    document = config("llama-recordings")
+    shapes = llama_shapes(document)
+    names = {"a.safetensors": list(shapes)[:100], "b.safetensors": list(shapes)[100:]}
+    for file, tensors in names.items():
+        write_tensors(tmp_path / file, {name: shapes[name] for name in tensors})
+    write_json(tmp_path / INDEX, {"weight_map": {name: file for file, part in names.items() for name in part}})
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert (costs.weight_bytes, costs.weight_source, reasons) == (221_844_096, Source.SAFETENSORS, ())
+
+
+def test_an_index_without_its_files_gives_the_total_and_the_shapes_what_is_read(tmp_path: Path) -> None:
+    write_index(folder(tmp_path, config("llama-3.1-8b")), 16_060_522_496)
+    costs, reasons = costs_of_folder(tmp_path)
+    assert reasons == ()
+    assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, Source.INDEX)
+    assert costs.reads is not None
+    assert costs.reads.bytes_per_step() == 15_009_849_344
+
+
+@pytest.mark.parametrize("total", [15.7e9, 16.4e9, 8.1e9, 32.1e9])
+def test_an_index_that_disagrees_with_the_shapes_leaves_what_is_read_unknown(tmp_path: Path, total: float) -> None:
+    write_index(folder(tmp_path, config("llama-3.1-8b")), total)
+    costs, reasons = costs_of_folder(tmp_path)
+    assert costs.weight_bytes == total
+    assert costs.reads is None
+    assert reasons == (
+        f"the index tells of {total / 1e9:.2f} GB of weights, config.json of 16.06 GB, so what a step reads is unknown",
+    )
+
+
+@pytest.mark.parametrize("total", [1.0, 5.7e9, 32.2e9, 9e18])
+def test_an_index_that_the_shapes_contradict_by_more_than_a_factor_of_two_is_not_believed(
+    tmp_path: Path, total: float
+) -> None:
+    write_index(folder(tmp_path, config("llama-3.1-8b")), total)
+    costs, (reason,) = costs_of_folder(tmp_path)
+    assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, Source.CONFIG_JSON)
+    assert costs.reads is not None
+    assert reason == (
+        f"the index tells of {total / 1e9:.2f} GB of weights, config.json of 16.06 GB, so the index is not believed"
+    )
+
+
+def test_the_parts_for_pictures_may_be_the_larger_ones_of_an_index(tmp_path: Path) -> None:
+    write_index(folder(tmp_path, config("gemma-3-27b")), 200e9)
+    assert costs_of_folder(tmp_path)[0].weight_bytes == 200e9
+
+
+def test_an_index_without_end_is_no_number_of_bytes(tmp_path: Path) -> None:
+    write_index(folder(tmp_path, config("llama-3.1-8b")), 10**400)
+    costs, (reason,) = costs_of_folder(tmp_path)
+    assert costs.weight_source is Source.CONFIG_JSON
+    assert reason.startswith(f"{tmp_path / INDEX}: metadata.total_size: expected a number of bytes, found 1000")
+
+
+def test_of_a_mixture_that_is_not_understood_the_whole_is_no_limit_of_a_stream(tmp_path: Path) -> None:
+    write_index(folder(tmp_path, config("qwen3-30b-a3b")), 50e9)
+    costs, _ = costs_of_folder(tmp_path)
+    assert (costs.weight_bytes, costs.reads, costs.stream_bytes()) == (50e9, None, None)
+    folder(tmp_path, config("qwen3-30b-a3b", num_experts_per_tok=None))
+    assert costs_of_folder(tmp_path)[0].stream_bytes() is None
+
+
+def test_tensors_of_experts_make_a_mixture_whatever_config_json_says(tmp_path: Path) -> None:
+    shapes = llama_shapes(config("llama-recordings")) | {"model.layers.0.mlp.experts.w": ("BF16", (4, 100, 576))}
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    for document in (None, config("llama-recordings")):
+        if document is not None:
+            folder(tmp_path, document)
+        costs, _ = costs_of_folder(tmp_path)
+        assert costs.weight_bytes is not None
+        assert (costs.reads, costs.stream_bytes()) == (None, None)
+
+
+def test_what_a_model_with_an_encoder_reads_is_not_known(tmp_path: Path) -> None:
+    document = config("llama-recordings", is_encoder_decoder=True)
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(document))
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert (costs.weight_bytes, costs.reads, costs.kv_cache) == (221_844_096, None, None)
+    assert costs.stream_bytes() is None
+    assert reasons == ("config.json: is_encoder_decoder: models with an encoder are not counted",)
+
+
+def test_weight_files_that_hold_nothing_are_told_and_the_shapes_stand_in(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "model.safetensors", {"model.embed_tokens.weight": ("BF16", (0, 576))})
+    costs, (reason,) = costs_of_folder(folder(tmp_path, config("llama-recordings")))
+    assert costs.weight_source is Source.CONFIG_JSON
+    assert reason == f"{tmp_path}: the weight files hold nothing: are they complete?"
+
+
+@pytest.mark.parametrize("name", ["lora_A.speech", "lora_B.speech", "lora_A.vision", "lora_B.vision"])
+def test_parts_for_pictures_and_sound_of_phi_4_are_not_read(tmp_path: Path, name: str) -> None:
+    document = config("llama-recordings")
+    shapes = llama_shapes(document)
+    shapes["model.embed_tokens_extend.image_embed.img_processor.encoder.layers.0.fc.weight"] = ("BF16", (100, 100))
+    shapes[f"model.layers.0.mlp.down_proj.{name}.weight"] = ("BF16", (100, 100))
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert reasons == ()
+    assert costs.weight_bytes == 221_844_096 + 40_000
+    assert costs.reads is not None
+    assert costs.reads.bytes_per_step() == 221_844_096
+
+
+def test_a_multimodal_config_json_alone_tells_what_is_read_but_not_the_total(tmp_path: Path) -> None:
+    costs, reasons = costs_of_folder(folder(tmp_path, config("gemma-3-27b")))
+    assert (costs.weight_bytes, costs.weight_source) == (None, None)
+    assert costs.reads is not None
+    assert costs.reads.bytes_per_step() / 1e9 == pytest.approx(54.02, rel=1e-3)
+    assert reasons == (
+        "config.json: the parts for pictures or sound are not counted, so the weights as a whole are not known",
+    )
+
+
+def test_a_tower_is_in_the_weights_but_not_read(tmp_path: Path) -> None:
+    text = config("llama-recordings")
+    shapes = {f"language_model.{name}": told for name, told in llama_shapes(text).items()}
+    shapes["vision_tower.layers.0.weight"] = ("BF16", (1000, 1000))
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    document = {"model_type": "llava", "text_config": text, "vision_config": {"hidden_size": 1000}}
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert reasons == ()
+    assert costs.weight_bytes == 221_844_096 + 2_000_000
+    assert costs.reads is not None
+    assert costs.reads.bytes_per_step() == 221_844_096
+
+
+def test_packed_weights_have_exact_bytes_and_the_parameters_of_the_shapes(tmp_path: Path) -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 64}
+    document = config("llama-recordings", quantization_config=awq)
+    shapes: dict[str, Any] = {}
+    for name, (dtype, shape) in llama_shapes(document).items():
+        if "_proj" not in name:
+            shapes[name] = (dtype, shape)
+            continue
+        outputs, inputs = shape
+        stem = name.removesuffix("weight")
+        shapes[f"{stem}qweight"] = ("I32", (inputs, outputs // 8))
+        shapes[f"{stem}qzeros"] = ("I32", (inputs // 64, outputs // 8))
+        shapes[f"{stem}scales"] = ("F16", (inputs // 64, outputs))
+    computed, _ = costs_of_folder(folder(tmp_path, document))
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    exact, reasons = costs_of_folder(tmp_path)
+    assert reasons == ()
+    assert computed.reads is not None
+    assert exact.reads is not None
+    assert exact.weight_bytes == computed.weight_bytes
+    assert exact.reads.dense_bytes == computed.reads.dense_bytes
+    assert exact.reads.active_parameters() == 110_922_048
+    assert exact.precision is Precision.BITS16
+
+
+def test_packed_weights_of_an_architecture_that_is_not_counted_have_bytes_alone(tmp_path: Path) -> None:
+    document = config("llama-recordings", model_type="newcomer")
+    shapes = llama_shapes(document) | {"model.layers.0.mlp.up_proj.weight": ("U8", (1000,))}
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert reasons == ()
+    assert costs.reads is not None
+    assert costs.reads.dense_bytes == costs.weight_bytes
+    assert costs.reads.active_parameters() is None
+
+
+def test_a_mixture_is_told_by_its_tensors(tmp_path: Path) -> None:
+    document = config("llama-recordings", num_experts=4, num_experts_per_tok=2)
+    shapes = llama_shapes(document)
+    for layer in range(30):
+        shapes[f"model.layers.{layer}.mlp.experts.gate_up_proj"] = ("BF16", (4, 100, 576))
+    write_tensors(tmp_path / "model.safetensors", shapes)
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    assert reasons == ()
+    assert costs.reads is not None
+    one = 30 * 100 * 576
+    assert costs.reads.bytes_per_step(1) == pytest.approx(221_844_096 + 2 * 2 * one)
+    assert costs.reads.active_parameters() == 110_922_048 + 2 * one
+
+
+def test_weights_in_32_bits_are_not_what_a_server_reads(tmp_path: Path) -> None:
+    document = config("llama-recordings", dtype="float32")
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(document, "F32"))
+    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    known = (costs.weight_bytes, costs.weight_source, costs.reads, costs.precision, costs.attention_operations(1))
+    assert known == (443_688_192, Source.SAFETENSORS, None, None, 4 * 30 * 9 * 64)
+    assert costs.kv_cache is not None
+    assert costs.kv_cache.bytes_per_element is None
+    assert reasons == (
+        f"{tmp_path}: weights in 32 bits, which most servers turn into 16, so what a step reads is not known",
+        "config.json: dtype: expected bfloat16 or float16, found 'float32'",
+    )
+
+
+@pytest.mark.parametrize("name", ["hf_quant_config.json", "quantize_config.json", "quant_config.json"])
+def test_a_format_told_in_another_file_is_not_taken_for_16_bits(tmp_path: Path, name: str) -> None:
+    folder(tmp_path, config("llama-3.1-8b"))
+    (tmp_path / name).write_text("{}")
+    costs, reasons = costs_of_folder(tmp_path)
+    assert (costs.weight_bytes, costs.reads, costs.precision) == (None, None, None)
+    assert costs.kv_cache is not None
+    assert reasons == (f"{tmp_path / name}: the format of the weights is told there and not in config.json",)
+
+
+def test_a_width_that_the_server_tells_needs_no_word_of_the_folder(tmp_path: Path) -> None:
+    asked = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    folder(tmp_path, config("llama-3.1-8b", quantization_config=asked))
+    shape, (reason,) = costs_of_folder(tmp_path)
+    assert reason.endswith("kv_cache_scheme: whether the server follows it is not known; set model.kv_cache_dtype")
+    for told in ("fp8_e5m2", "turboquant_k8v4"):
+        assert costs_of_folder(tmp_path, told) == (shape, ())
+    assert shape.kv_cache is not None
+    assert shape.kv_cache.bytes_per_token() is None
+    assert with_cache_dtype(shape.kv_cache, "fp8").bytes_per_token() == 65_536
+
+
+def test_an_architecture_that_is_not_counted_may_still_tell_what_it_keeps(tmp_path: Path) -> None:
+    costs, reasons = costs_of_folder(folder(tmp_path, config("llama-3.1-8b", model_type="newcomer")))
+    assert (costs.weight_bytes, costs.reads) == (None, None)
+    assert costs.kv_cache is not None
+    assert costs.kv_cache.bytes_per_token() == 131_072
+    assert len(reasons) == 1
+
+
+def test_a_damaged_weight_file_is_told_and_the_shapes_stand_in(tmp_path: Path) -> None:
+    folder(tmp_path, config("llama-3.1-8b"))
+    write_header(tmp_path / "model.safetensors", {"a": {"dtype": "BF16", "shape": [1], "data_offsets": [-2, 0]}}, 2)
+    costs, reasons = costs_of_folder(tmp_path)
+    assert costs.weight_source is Source.CONFIG_JSON
+    assert reasons == (f"{tmp_path / 'model.safetensors'}: 'a': data_offsets: expected where its data begins and ends",)
+
+
+def test_an_index_that_points_outside_is_told_and_nothing_outside_is_read(tmp_path: Path) -> None:
+    home = tmp_path / "model"
+    home.mkdir()
+    write_tensors(tmp_path / "outside.safetensors", llama_shapes(config("llama-recordings")))
+    write_json(folder(home, config("llama-recordings")) / INDEX, {"weight_map": {"a": "../outside.safetensors"}})
+    costs, reasons = costs_of_folder(home)
+    assert costs.weight_source is Source.CONFIG_JSON
+    assert len(reasons) == 1
+    assert reasons[0].startswith(f"{home / INDEX}: weight_map: expected the names of files beside it")
+
+
+def test_a_snapshot_of_the_hub_is_read_through_its_links(tmp_path: Path) -> None:
+    snapshot, blobs = tmp_path / "snapshots" / "abc", tmp_path / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    write_json(blobs / "1", config("llama-recordings"))
+    write_tensors(blobs / "2", llama_shapes(config("llama-recordings")))
+    (snapshot / "config.json").symlink_to("../../blobs/1")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/2")
+    costs, reasons = costs_of_folder(snapshot)
+    assert (costs.weight_bytes, costs.weight_source, reasons) == (221_844_096, Source.SAFETENSORS, ())
+
+
+def test_a_link_to_a_folder_is_as_good_as_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    folder(tmp_path / "real", config("llama-recordings"))
+    (tmp_path / "current").symlink_to("real")
+    assert costs_of_folder(tmp_path / "current") == costs_of_folder(tmp_path / "real")
+
+
+def test_links_in_a_circle_end_with_their_path(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    costs, reasons = costs_of_folder(tmp_path / "a")
+    assert costs == ModelCosts()
+    assert len(reasons) == 1
+    assert reasons[0].startswith(f"{tmp_path / 'a'}: cannot be read: ")
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_a_path_that_is_no_folder_is_told(tmp_path: Path, present: bool) -> None:
+    path = tmp_path / "model"
+    if present:
+        path.write_text("x")
+    costs, (reason,) = costs_of_folder(path)
+    assert costs == ModelCosts()
+    assert reason == (
+        f"{path}: expected a folder with the files of a model"
+        if present
+        else f"{path}: cannot be read: No such file or directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no valid JSON: "),
+        ("[" * 200_000, "no valid JSON: "),
+        ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "no valid JSON: "),
+        ("[]", "expected a JSON object"),
+        (" " * 10_000_001, "is larger than 10 MB"),
+    ],
+)
+def test_a_config_json_that_is_none_is_told_by_its_path(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    costs, (reason,) = costs_of_folder(tmp_path)
+    assert costs == ModelCosts()
+    assert reason.startswith(f"{tmp_path / 'config.json'}: {told}")
+
+
+def test_a_folder_without_config_json_has_the_total_of_its_weights_alone(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(config("llama-recordings")))
+    costs, reasons = costs_of_folder(tmp_path)
+    assert costs == ModelCosts(weight_bytes=221_844_096, weight_source=Source.SAFETENSORS)
+    assert reasons == (f"{tmp_path}: has no config.json: is it the folder of a model?",)
+
+
+@pytest.mark.parametrize(
+    "value", ["x", -5, 0, 1e9, 10**12, True, float("nan"), float("inf"), [], {}, [[]], "\ud800", None]
+)
+@pytest.mark.parametrize("key", sorted(config("deepseek-v3")))
+def test_whatever_a_key_holds_there_is_a_figure_or_a_reason(tmp_path: Path, key: str, value: object) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config("deepseek-v3", **{key: value})))
+    costs, reasons = costs_of_folder(tmp_path)
+    known = (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention, costs.precision)
+    assert reasons or None not in known
+    assert all(len(reason) < 300 for reason in reasons)

@@ -1,0 +1,216 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from phasewatch.models.fields import ModelError
+from phasewatch.models.sources import safetensors
+from phasewatch.models.sources.safetensors import Index, header, index_of, tensors_of
+from phasewatch.models.sources.tensors import Tensor
+from tests.support.model_folders import write_header, write_json, write_tensors
+
+INDEX = "model.safetensors.index.json"
+
+
+def entry(dtype: object = "BF16", shape: object = (2, 3), offsets: object = (0, 12)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def write_index(folder: Path, files: object, **metadata: object) -> None:
+    weight_map = {f"t{number}": name for number, name in enumerate(files)} if isinstance(files, list) else files
+    write_json(folder / INDEX, {"metadata": metadata, "weight_map": weight_map})
+
+
+def test_a_header_tells_every_tensor_with_its_bytes(tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"a": ("BF16", (2, 3)), "b": ("F32", ()), "c": ("F8_E4M3", (5,))})
+    assert header(path) == (Tensor("a", (2, 3), 12, 6), Tensor("b", (), 4, 1), Tensor("c", (5,), 5, 5))
+
+
+def test_packed_elements_are_no_parameters_and_scales_have_none(tmp_path: Path) -> None:
+    path = write_tensors(
+        tmp_path / "m.safetensors",
+        {
+            "l.qweight": ("I32", (8, 8)),
+            "l.mlp.experts.gate_up_proj_blocks": ("U8", (8,)),
+            "l.qzeros": ("I32", (8,)),
+            "l.scales": ("F16", (8,)),
+            "l.weight_scale_inv": ("F32", (8,)),
+            "l.weight_shape": ("I64", (2,)),
+            "l.mlp.experts.gate_up_proj_scales": ("U8", (8,)),
+            "l.weight.quant_state.bitsandbytes__nf4": ("U8", (8,)),
+        },
+    )
+    assert [tensor.parameters for tensor in header(path)] == [None, None, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_header_of_4_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    with path.open("wb") as file:
+        file.write((4 * 2**30).to_bytes(8, "little"))
+        file.truncate(5 * 2**30)
+    with pytest.raises(ModelError) as refused:
+        header(path)
+    assert str(refused.value) == f"{path}: a header of 4294967296 bytes is longer than the format allows"
+
+
+@pytest.mark.parametrize("content", [b"", b"\x05", (100).to_bytes(8, "little") + b"{}"])
+def test_a_file_shorter_than_its_header_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"too short for its header of \d+ bytes: is the file complete\?$"):
+        header(path)
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        (b"not json", ": no valid JSON: "),
+        (b"[" * 100_000, ": no valid JSON: "),
+        (b'{"a": {}, "a": {}}', ": no valid JSON: 'a' is given twice"),
+        ([], ": expected a JSON object"),
+        ({"a": 5}, ": 'a': expected dtype, shape and data_offsets"),
+        ({"a": entry(dtype="BF17")}, ": 'a': dtype: 'BF17' is not known"),
+        ({"a": entry(dtype=["BF16"])}, ": 'a': dtype: a list is not known"),
+        ({"a": entry(shape=None)}, ": 'a': shape: expected whole numbers of 0 or more, found None"),
+        ({"a": entry(shape=[-2, -3])}, ": 'a': shape: expected whole numbers of 0 or more, found a list"),
+        ({"a": entry(shape=[2.0, 3])}, ": 'a': shape: expected whole numbers of 0 or more, found a list"),
+        ({"a": entry(shape=[True, 6])}, ": 'a': shape: expected whole numbers of 0 or more, found a list"),
+        ({"a": entry(shape=[2**70, 0])}, ": 'a': shape: expected whole numbers of 0 or more, found a list"),
+        ({"a": entry(shape=[1] * 100)}, ": 'a': shape: expected whole numbers of 0 or more, found a list"),
+        ({"a": entry(offsets=[-12, 0])}, ": 'a': data_offsets: expected where its data begins and ends"),
+        ({"a": entry(offsets=[12, 0])}, ": 'a': data_offsets: expected where its data begins and ends"),
+        ({"a": entry(offsets=[12])}, ": 'a': data_offsets: expected where its data begins and ends"),
+        ({"a": entry(offsets=[0, 10])}, ": 'a': 10 bytes cannot hold 6 elements of BF16: is the file damaged?"),
+        ({"a": entry(offsets=[4, 16])}, ": 'a': data_offsets: beyond the end of the file: is it complete?"),
+        (
+            {"a": entry(), "b": entry(shape=[1], offsets=[10, 12])},
+            ": 'b': data_offsets: overlaps another tensor: is the file damaged?",
+        ),
+    ],
+)
+def test_a_header_that_contradicts_itself_or_its_file_is_refused(tmp_path: Path, document: object, told: str) -> None:
+    path = write_header(tmp_path / "m.safetensors", document, 12)
+    with pytest.raises(ModelError) as refused:
+        header(path)
+    assert str(refused.value).startswith(f"{path}{told}")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(content=st.binary(max_size=60))
+def test_whatever_a_file_holds_it_is_read_or_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.safetensors"
+    for whole in (content, len(content).to_bytes(8, "little") + content):
+        path.write_bytes(whole)
+        with pytest.raises(ModelError, match=str(path)):
+            header(path)
+
+
+def test_an_index_tells_the_total_and_the_files(tmp_path: Path) -> None:
+    assert index_of(tmp_path) is None
+    write_index(tmp_path, ["b.safetensors", "a.safetensors", "b.safetensors"], total_size=16_060_522_496)
+    assert index_of(tmp_path) == Index(16_060_522_496.0, ("a.safetensors", "b.safetensors"))
+    write_index(tmp_path, ["a.safetensors"])
+    assert index_of(tmp_path) == Index(None, ("a.safetensors",))
+
+
+@pytest.mark.parametrize(
+    "name", ["../a.safetensors", "/etc/a.safetensors", "x/a.safetensors", "..", "a.bin", "", "a\0.safetensors", 5, None]
+)
+def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, name: object) -> None:
+    write_index(tmp_path, [name])
+    with pytest.raises(ModelError) as refused:
+        index_of(tmp_path)
+    assert str(refused.value).startswith(
+        f"{tmp_path / INDEX}: weight_map: expected the names of files beside it, found"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "told"),
+    [
+        ({}, 5, "weight_map: expected the file of each tensor"),
+        ("a.safetensors", 5, "weight_map: expected the file of each tensor"),
+        ([f"{number}.safetensors" for number in range(1001)], 5, "weight_map: 1001 files are more than the 1000"),
+        (["a.safetensors"], "5", "metadata.total_size: expected a number of bytes, found '5'"),
+        (["a.safetensors"], -5, "metadata.total_size: expected a number of bytes, found -5"),
+        (["a.safetensors"], True, "metadata.total_size: expected a number of bytes, found True"),
+        (["a.safetensors"], float("nan"), "metadata.total_size: expected a number of bytes, found nan"),
+        (["a.safetensors"], 0, "metadata.total_size: expected a number of bytes, found 0"),
+        (["a.safetensors"], 10**400, "metadata.total_size: expected a number of bytes, found 1000"),
+        (["a.safetensors"], 1e308, "metadata.total_size: expected a number of bytes, found 1e+308"),
+        (["a.safetensors"], float("inf"), "metadata.total_size: expected a number of bytes, found inf"),
+    ],
+)
+def test_an_index_that_is_none_is_told_by_key(tmp_path: Path, files: object, size: object, told: str) -> None:
+    write_index(tmp_path, files, total_size=size)
+    with pytest.raises(ModelError) as refused:
+        index_of(tmp_path)
+    assert str(refused.value).startswith(f"{tmp_path / INDEX}: {told}")
+
+
+def test_the_tensors_of_all_files_of_the_index_are_those_of_the_model(tmp_path: Path) -> None:
+    index = Index(None, ("a.safetensors", "b.safetensors"))
+    write_tensors(tmp_path / "a.safetensors", {"x": ("BF16", (1,))})
+    assert tensors_of(tmp_path, index) is None
+    write_tensors(tmp_path / "b.safetensors", {"y": ("BF16", (2,))})
+    write_tensors(tmp_path / "c.safetensors", {"z": ("BF16", (3,))})
+    tensors = tensors_of(tmp_path, index)
+    assert tensors is not None
+    assert [tensor.name for tensor in tensors] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("LONGEST_HEADER", "headers of more than 0 MB in all are not read"),
+        ("MOST_TENSORS", "more than 5 tensors are not"),
+    ],
+)
+def test_headers_are_bounded_all_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, told: str
+) -> None:
+    for file in range(3):
+        write_tensors(tmp_path / f"{file}.safetensors", {f"t{file}{part}": ("BF16", (1,)) for part in range(2)})
+    assert tensors_of(tmp_path, None) is not None
+    monkeypatch.setattr(safetensors, limit, {"LONGEST_HEADER": 400, "MOST_TENSORS": 5}[limit])
+    with pytest.raises(ModelError) as refused:
+        tensors_of(tmp_path, None)
+    assert str(refused.value).startswith(f"{tmp_path}: {told}")
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
+    for name in ("a.safetensors", "b.safetensors"):
+        write_tensors(tmp_path / name, {"x": ("BF16", (1,))})
+    with pytest.raises(ModelError, match=r"b\.safetensors: 'x' is in another file as well$"):
+        tensors_of(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("present", "read"),
+    [
+        (["model.safetensors", "consolidated.safetensors"], ["model"]),
+        (["model-1.safetensors", "model-2.safetensors", "consolidated.safetensors"], ["model-1", "model-2"]),
+        (["consolidated.safetensors"], ["consolidated"]),
+        (["model-1.safetensors", "adapter_model.safetensors"], ["model-1"]),
+    ],
+)
+def test_weights_that_a_folder_has_twice_are_counted_once(tmp_path: Path, present: list[str], read: list[str]) -> None:
+    for name in present:
+        write_tensors(tmp_path / name, {name.removesuffix(".safetensors"): ("BF16", (1,))})
+    tensors = tensors_of(tmp_path, None)
+    assert tensors is not None
+    assert [tensor.name for tensor in tensors] == read
+
+
+def test_a_folder_without_weights_has_no_tensors(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    assert tensors_of(tmp_path, None) is None
+
+
+def test_a_folder_of_more_files_than_any_model_has_is_refused(tmp_path: Path) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number}.safetensors").touch()
+    with pytest.raises(ModelError, match=r"more than the 1000 \.safetensors files that are read$"):
+        tensors_of(tmp_path, None)

@@ -1,0 +1,234 @@
+from dataclasses import replace
+from html import escape
+
+import pytest
+
+from phasewatch.analysis.advice import ADVICE, ASLEEP
+from phasewatch.analysis.advice import OLLAMA as OLLAMA_ADVICE
+from phasewatch.analysis.latency import Latencies, Latency
+from phasewatch.analysis.phases import Phases
+from phasewatch.analysis.queue import Load
+from phasewatch.analysis.samples import EngineKey
+from phasewatch.analysis.saturation import State
+from phasewatch.snapshot.probes import ProbeRecord
+from phasewatch.snapshot.target import EngineReading, ModelReading
+from phasewatch.web.landing.cards import MANY, Card, card
+from phasewatch.web.landing.load_history import SLOTS, Track
+from phasewatch.web.landing.text import UNKNOWN as DASH
+from phasewatch.web.landing.text import Moment
+from tests.support.live_page import HOSTILE, KNOWN, OLLAMA, UNKNOWN, UP
+from tests.support.markup import Markup
+
+MOMENT = Moment(1_800_000_000.0, 1_000_000.0)
+TRACK = Track(running=[24.0] * SLOTS, waiting=[3.0] * (SLOTS - 1) + [50.0], kv_cache=[0.25] * SLOTS)
+
+
+def vllm(engine: EngineReading, track: Track | None = None) -> Card:
+    return Card(UP, engine, None, track, probed=True)
+
+
+PROBE = ProbeRecord(probes=7, success=True, last_success=MOMENT.wall - 185)
+
+
+def ollama(*, probed: bool = True, **facts: object) -> Card:
+    facts = {"probe": PROBE, **facts}
+    model = replace(OLLAMA.models[0], expiry=MOMENT.wall + 60, **facts)  # type: ignore[arg-type]
+    return Card(OLLAMA, OLLAMA.engines[0], model, None, probed=probed)
+
+
+def shown(subject: Card, among: int = 2) -> Markup:
+    return Markup("".join(card(subject, MOMENT, among)))
+
+
+def test_a_card_names_model_target_and_engine() -> None:
+    found = shown(vllm(KNOWN))
+    assert found.texts("h3") == ["meta-llama/Llama-3.1-8B-Instruct"]
+    assert found.texts("p", "from") == ["chat, engine 0"]
+    assert shown(ollama()).texts("p", "from") == ["workstation"]
+
+
+@pytest.mark.parametrize("state", State)
+def test_the_state_and_what_it_means_are_said_in_words(state: State) -> None:
+    found = shown(vllm(replace(KNOWN, state=state)))
+    assert found.texts("p", "state") == [ADVICE[state].title]
+    assert found.texts("p", "meaning") == [ADVICE[state].meaning]
+    assert found.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid]
+
+
+@pytest.mark.parametrize(
+    ("state", "asleep", "tone"),
+    [
+        (State.IDLE, False, "quiet"),
+        (State.HEALTHY, False, "good"),
+        (State.PREEMPTING, False, "limited"),
+        (State.STUCK, False, "bad"),
+        (State.SHEDDING, False, "bad"),
+        (State.STUCK, True, "limited"),
+        (State.IDLE, True, "quiet"),
+        (None, False, "quiet"),
+    ],
+)
+def test_red_is_for_what_needs_somebody_now(state: State | None, asleep: bool, tone: str) -> None:
+    (article,) = shown(vllm(replace(KNOWN, state=state, asleep=asleep))).all("article")
+    assert article.classes == {"card", tone}
+
+
+@pytest.mark.parametrize("state", [State.STUCK, State.DEFERRED, State.IDLE])
+def test_a_sleeping_engine_is_called_asleep(state: State) -> None:
+    found = shown(vllm(replace(KNOWN, state=state, asleep=True)))
+    assert found.texts("p", "state") == [ASLEEP.title]
+
+
+def test_advice_is_open_where_there_is_room_and_shut_among_others() -> None:
+    assert "open" in shown(vllm(KNOWN), 1).all("details")[0].attributes
+    assert "open" not in shown(vllm(KNOWN), 2).all("details")[0].attributes
+    assert "open" in shown(vllm(replace(KNOWN, state=State.HEALTHY)), 1).all("details")[0].attributes
+
+
+def test_among_many_the_meaning_is_folded_away() -> None:
+    found = shown(vllm(KNOWN), MANY)
+    assert found.texts("p", "meaning") == []
+    assert ADVICE[State.KV_CACHE_FULL].meaning in found.texts("details")[0]
+    assert shown(vllm(replace(KNOWN, state=State.IDLE)), MANY).texts("summary") == ["What it means"]
+
+
+def test_advice_is_the_same_element_in_every_state_and_hidden_where_there_is_nothing_to_say() -> None:
+    """So what a reader has opened stays open, and keeps the focus, when the state changes."""
+    readings = [replace(KNOWN, state=state) for state in (*State, None)]
+    found = [shown(vllm(engine)).all("details") for engine in readings]
+    assert len({advice.attributes["id"] for (advice,) in found}) == 1
+    silent = [engine.state for engine, (advice,) in zip(readings, found, strict=True) if "hidden" in advice.attributes]
+    assert silent == [State.IDLE, State.HEALTHY, None]
+
+
+def test_a_flag_is_not_broken_at_its_hyphens() -> None:
+    flags = {
+        "--gpu-memory-utilization",
+        "--kv-cache-dtype",
+        "--max-model-len",
+        "--tensor-parallel-size",
+        "--max-num-seqs",
+    }
+    assert set(shown(vllm(KNOWN)).texts("span", "flag")) == flags
+    for among in (1, MANY):
+        shedding = shown(vllm(replace(KNOWN, state=State.SHEDDING)), among)
+        assert shedding.texts("span", "flag") == ["--max-num-queued-reqs", "--max-num-queued-tokens"]
+
+
+def test_cards_are_told_apart_by_target_model_and_engine_and_stay_the_same() -> None:
+    def key(subject: Card) -> str:
+        return shown(subject).all("article")[0].attributes["id"]
+
+    others = [
+        vllm(replace(KNOWN, key=EngineKey("other", "0"))),
+        vllm(replace(KNOWN, key=replace(KNOWN.key, engine="1"))),
+        replace(vllm(KNOWN), target=replace(UP, name="b")),
+    ]
+    assert len({key(subject) for subject in [vllm(KNOWN), *others]}) == 4
+    assert key(vllm(KNOWN)) == key(vllm(replace(UNKNOWN, key=KNOWN.key)))
+
+
+def test_hundreds_of_cards_are_told_apart() -> None:
+    cards = [shown(vllm(replace(KNOWN, key=EngineKey("m", str(number))))) for number in range(300)]
+    assert len({found.all("article")[0].attributes["id"] for found in cards}) == 300
+
+
+def test_figures_of_a_vllm_stand_with_their_names() -> None:
+    assert shown(vllm(KNOWN)).figures() == {
+        "Prefill, server": "2,303 tok/s",
+        "Decode, server": "812.6 tok/s",
+        "First token, p50": "0.254 s",
+        "Inter-token, p99": "≤ 0.01 s",
+        "No token for": "0.4 s",
+    }
+
+
+def test_unknown_figures_are_dashes() -> None:
+    assert set(shown(vllm(UNKNOWN)).figures().values()) == {DASH}
+
+
+def test_queue_and_cache_are_charts_with_what_they_show_in_words() -> None:
+    found = shown(vllm(replace(KNOWN, load=Load(24.0, 17.0, kv_cache_usage_ratio=0.93)), TRACK))
+    charts = [chart.attributes["aria-label"] for chart in found.all("svg", "chart")]
+    assert charts == [
+        "requests over the last 10 min: 24 running now, at most 24; 17 waiting now, at most 50",
+        "KV cache over the last 10 min: 93 % now, at most 25 %",
+    ]
+    assert found.texts("figcaption") == ["Requestsrunning 24waiting 17", "KV cachein use 93 %"]
+    assert found.texts("div", "scale") == ["500", "100 %0"]
+    assert found.texts("div", "times") == ["10 min agonow"] * 2
+
+
+def test_an_axis_of_requests_ends_at_one_at_least() -> None:
+    idle = Track(running=[0.0] * SLOTS, waiting=[0.0] * SLOTS, kv_cache=[0.0] * SLOTS)
+    assert shown(vllm(KNOWN, idle)).texts("div", "scale")[0] == "10"
+
+
+def test_without_a_history_there_is_no_chart() -> None:
+    assert shown(vllm(KNOWN)).all("figure") == []
+
+
+def test_a_model_of_an_ollama_is_shown_with_where_it_is_and_how_it_is_probed() -> None:
+    found = shown(ollama())
+    assert found.figures() == {
+        "First token": "0.412 s",
+        "In memory": "12.40 GB",
+        "Context": "8,192 tokens",
+        "Unloads": "in 1m 08:01:00 UTC",
+        "Probes": "7",
+        "Newest probe": "answered",
+        "Measured": "3m 5s ago",
+    }
+    assert "share of the model on the GPU: 82 %" in [bar.attributes["aria-label"] for bar in found.all("svg")]
+
+
+@pytest.mark.parametrize(
+    ("probe", "probed", "told"),
+    [
+        (None, True, "none yet"),
+        (ProbeRecord(probes=1, success=False), True, "failed"),
+        (ProbeRecord(probes=1, success=True), True, "answered"),
+        (None, False, "off"),
+    ],
+)
+def test_how_the_newest_probe_went_is_told(probe: ProbeRecord | None, probed: bool, told: str) -> None:
+    assert shown(ollama(probe=probe, probed=probed)).figures()["Newest probe"] == told
+
+
+def test_numbers_of_an_ollama_have_their_age_also_when_the_newest_probe_has_failed() -> None:
+    figures = shown(ollama(probe=replace(PROBE, success=False))).figures()
+    assert (figures["Newest probe"], figures["Measured"]) == ("failed", "3m 5s ago")
+
+
+@pytest.mark.parametrize(
+    ("engine", "aged"),
+    [
+        (EngineReading(KNOWN.key), False),
+        (EngineReading(KNOWN.key, Phases(prefill_tokens_per_second=1.0)), True),
+        (EngineReading(KNOWN.key, Phases(decode_tokens_per_second=1.0)), True),
+        (EngineReading(KNOWN.key, latencies=Latencies(Latency(mean=1.0))), True),
+    ],
+)
+def test_what_is_not_known_has_no_age(engine: EngineReading, aged: bool) -> None:
+    assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged
+
+
+@pytest.mark.parametrize(("gpu_ratio", "told"), [(0.82, True), (1.0, False), (0.0, False), (None, False)])
+def test_a_model_that_is_partly_on_the_cpu_is_slow_for_that_reason(gpu_ratio: float | None, told: bool) -> None:
+    advice = OLLAMA_ADVICE["partial_offload"]
+    assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if told else [])
+
+
+def test_what_an_ollama_does_not_tell_is_a_dash() -> None:
+    bare = Card(OLLAMA, EngineReading(EngineKey("m", None)), ModelReading("m", loaded=1.0), None, probed=True)
+    figures = shown(bare).figures()
+    assert (figures["In memory"], figures["Context"], figures["Unloads"]) == (DASH, DASH, DASH)
+
+
+def test_hostile_names_are_text() -> None:
+    hostile = replace(KNOWN, key=EngineKey(HOSTILE, HOSTILE))
+    found = shown(replace(vllm(hostile), target=replace(UP, name=HOSTILE)))
+    assert found.texts("h3") == [HOSTILE]
+    assert found.texts("p", "from") == [f"{HOSTILE}, engine {HOSTILE}"]
+    assert {element.tag for element in found.elements}.isdisjoint({"script", "img"})
+    assert escape(HOSTILE) in "".join(card(vllm(hostile), MOMENT, 1))

@@ -1,0 +1,75 @@
+import re
+from math import inf, nan
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from phasewatch.web.landing.charts import HEIGHT, bar, chart, peak, span
+from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS
+
+LABEL = 'a "label" <b>'
+
+
+def paths(*lines: list[float], seconds: int = 60, top: float = 10.0) -> list[str]:
+    """The strokes of a chart whose lines end now and are unknown before."""
+    drawn = chart([("running", [nan] * (SLOTS - len(line)) + line) for line in lines], seconds, top, LABEL)
+    return [path.attrib["d"] for path in ET.fromstring(drawn)]  # noqa: S314  # our own text
+
+
+@pytest.mark.parametrize(("ratio", "width"), [(0.0, 0.0), (0.4123, 41.2), (1.0, 100.0), (1.7, 100.0), (-1.0, 0.0)])
+def test_a_bar_is_as_full_as_its_ratio_and_never_more_than_full(ratio: float, width: float) -> None:
+    (rect,) = ET.fromstring(bar("decode", ratio, LABEL))  # noqa: S314
+    assert (float(rect.attrib["width"]), rect.attrib["class"]) == (width, "fill decode")
+
+
+@pytest.mark.parametrize("ratio", [None, nan, inf])
+def test_a_bar_of_what_is_unknown_is_an_empty_frame(ratio: float | None) -> None:
+    frame = ET.fromstring(bar("decode", ratio, LABEL))  # noqa: S314
+    assert (list(frame), frame.attrib["class"]) == ([], "bar empty")
+
+
+def test_labels_of_bars_and_charts_are_text() -> None:
+    for drawn in (bar("decode", 0.5, LABEL), bar("decode", None, LABEL), chart([], 60, 1.0, LABEL)):
+        told = ET.fromstring(drawn)  # noqa: S314
+        assert (told.attrib["role"], told.attrib["aria-label"]) == ("img", LABEL)
+
+
+def test_a_line_ends_at_the_right_edge_and_is_as_high_as_its_share_of_the_axis() -> None:
+    assert paths([0.0, 5.0, 10.0]) == [f"M27 {HEIGHT}L28 {HEIGHT // 2}L29 0"]
+
+
+def test_no_line_crosses_a_gap_and_a_single_value_is_a_dot() -> None:
+    assert paths([0.0, 0.0, nan, nan, 10.0, nan, 5.0, 5.0]) == ["M22 100L23 100M26 0h0M28 50L29 50"]
+
+
+def test_of_equal_values_in_a_row_only_the_ends_are_drawn() -> None:
+    assert paths([1.0] * 20 + [3.0] * 10) == ["M0 90L19 90L20 70L29 70"]
+
+
+def test_what_lies_beyond_the_axis_is_drawn_at_its_edge() -> None:
+    assert paths([-3.0, 20.0]) == ["M28 100L29 0"]
+
+
+def test_only_what_is_on_the_time_axis_is_drawn() -> None:
+    assert paths([9.0] * 100) == ["M0 10L29 10"]
+    assert paths([9.0] + [nan] * 50) == []
+    assert paths([]) == []
+
+
+def test_each_line_is_a_path_with_its_class() -> None:
+    drawn = chart([("running", [1.0] * SLOTS), ("waiting", [0.0] * SLOTS)], 600, 1.0, "")
+    assert re.findall(r'<path class="(\w+)"', drawn) == ["running", "waiting"]
+
+
+@pytest.mark.parametrize(
+    ("known", "covered"), [(0, 60), (1, 60), (30, 60), (31, 120), (60, 120), (150, 300), (151, 600), (SLOTS, 600)]
+)
+def test_the_time_axis_covers_all_that_is_known(known: int, covered: int) -> None:
+    first = [nan] * (SLOTS - known) + [1.0] * known
+    assert span([[nan] * SLOTS, first]) == covered
+    assert known * SLOT_SECONDS <= covered <= SPAN_SECONDS
+
+
+def test_the_peak_is_of_what_is_known() -> None:
+    assert peak([nan, 3.0, 7.0, nan]) == 7.0
+    assert peak([nan]) is None

@@ -1,0 +1,150 @@
+from dataclasses import replace
+from math import inf, isnan, nan
+
+import pytest
+
+from phasewatch.analysis.queue import Load
+from phasewatch.analysis.samples import EngineKey
+from phasewatch.config.resolve import Target
+from phasewatch.snapshot.health import Health
+from phasewatch.snapshot.target import EngineReading, TargetSnapshot, snapshot_of
+from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS, LoadHistory, Track
+
+KEY = EngineKey("tiny", "0")
+START = 1_000_000.0
+
+
+def snapshot(waiting: float | None, *, name: str = "chat", key: EngineKey = KEY) -> TargetSnapshot:
+    load = Load(requests_running=2.0, requests_waiting=waiting, kv_cache_usage_ratio=0.5)
+    return replace(down(name), engines=(EngineReading(key, load=load),))
+
+
+def down(name: str = "chat") -> TargetSnapshot:
+    return snapshot_of(Target(name, "vllm", "http://h"), Health())
+
+
+def track(history: LoadHistory, now: float, name: str = "chat") -> Track:
+    found = history.track(name, KEY, now)
+    assert found is not None
+    return found
+
+
+def test_the_newest_slot_is_the_last_and_all_before_the_first_look_is_unknown() -> None:
+    history = LoadHistory()
+    history.record([snapshot(3.0)], START)
+    found = track(history, START)
+    assert (found.running[-1], found.waiting[-1], found.kv_cache[-1]) == (2.0, 3.0, 0.5)
+    assert [len(series) for series in (found.running, found.waiting, found.kv_cache)] == [SLOTS] * 3
+    assert all(map(isnan, found.waiting[:-1]))
+
+
+def test_a_slot_keeps_its_peak() -> None:
+    history = LoadHistory()
+    for second, waiting in enumerate((5.0, 9.0, 1.0, 2.0)):
+        history.record([snapshot(waiting)], START + second * SLOT_SECONDS / 4)
+    assert track(history, START).waiting[-1] == 9.0
+
+
+def test_time_shifts_what_is_known_to_the_left() -> None:
+    history = LoadHistory()
+    for slot in range(SLOTS):
+        history.record([snapshot(float(slot))], START + slot * SLOT_SECONDS)
+    found = track(history, START + (SLOTS + 9) * SLOT_SECONDS)
+    assert found.waiting[:-10] == list(range(10, SLOTS))
+    assert all(map(isnan, found.waiting[-10:]))
+
+
+def test_a_time_without_an_answer_stays_a_gap() -> None:
+    history = LoadHistory()
+    for slot, shown in enumerate((snapshot(1.0), down(), down(), snapshot(4.0))):
+        history.record([shown], START + slot * SLOT_SECONDS)
+    assert track(history, START + 3 * SLOT_SECONDS).waiting[-4:] == pytest.approx([1.0, nan, nan, 4.0], nan_ok=True)
+
+
+def seen(*looks: tuple[float, TargetSnapshot]) -> list[float]:
+    """The last three slots of what waits, after looks at seconds of the first of them."""
+    history = LoadHistory()
+    for second, shown in looks:
+        history.record([shown], START + second)
+    return list(track(history, START + 2 * SLOT_SECONDS).waiting[-3:])
+
+
+def test_a_late_look_leaves_no_gap_where_the_target_was_up() -> None:
+    assert seen((1.9, snapshot(1.0)), (4.01, snapshot(3.0))) == [1.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        ((1.9, snapshot(1.0)), (2.9, down()), (4.01, snapshot(3.0))),
+        ((0.5, snapshot(1.0)), (4.5, snapshot(3.0))),
+        ((1.9, snapshot(1.0)), (4.01, replace(snapshot(3.0), name="another"))),
+        ((1.9, snapshot(None)), (4.01, snapshot(3.0))),
+    ],
+    ids=["down between the looks", "too late a look", "another target", "unknown before"],
+)
+def test_a_slot_without_a_look_stays_a_gap_where_nothing_tells_that_the_target_was_up(
+    looks: tuple[tuple[float, TargetSnapshot], ...],
+) -> None:
+    assert isnan(seen(*looks)[1])
+
+
+def test_a_look_in_time_leaves_the_slots_before_it_as_they_were() -> None:
+    assert seen((1.0, snapshot(1.0)), (2.5, snapshot(5.0)), (3.5, snapshot(2.0)), (4.5, snapshot(3.0))) == [1, 5, 3]
+
+
+def test_a_number_that_is_unknown_or_cannot_be_drawn_is_a_gap_of_its_own() -> None:
+    history = LoadHistory()
+    for slot, waiting in enumerate((None, nan, inf)):
+        history.record([snapshot(waiting)], START + slot * SLOT_SECONDS)
+    found = track(history, START + 2 * SLOT_SECONDS)
+    assert all(map(isnan, found.waiting))
+    assert found.running[-3:] == [2.0, 2.0, 2.0]
+
+
+def test_values_are_kept_for_the_whole_span_and_no_longer() -> None:
+    history = LoadHistory()
+    for slot in range(3 * SLOTS):
+        history.record([snapshot(float(slot))], START + slot * SLOT_SECONDS)
+    assert track(history, START + (3 * SLOTS - 1) * SLOT_SECONDS).waiting == list(range(2 * SLOTS, 3 * SLOTS))
+
+
+def test_a_ring_that_has_turned_shows_no_value_of_the_turn_before() -> None:
+    history = LoadHistory()
+    for slot in range(SLOTS):
+        history.record([snapshot(1.0)], START + slot * SLOT_SECONDS)
+    later = START + (2 * SLOTS - 2) * SLOT_SECONDS
+    history.record([snapshot(7.0)], later)
+    found = track(history, later)
+    assert [value for value in found.waiting if not isnan(value)] == [1.0, 7.0]
+
+
+def test_engines_are_told_apart_by_target_model_and_index() -> None:
+    history = LoadHistory()
+    other = EngineKey("tiny", "1")
+    history.record([snapshot(1.0), snapshot(2.0, name="b"), snapshot(3.0, name="c", key=other)], START)
+    assert (track(history, START).waiting[-1], track(history, START, "b").waiting[-1]) == (1.0, 2.0)
+    assert history.track("c", KEY, START) is None
+
+
+def test_an_engine_that_tells_nothing_of_its_queue_has_no_history() -> None:
+    history = LoadHistory()
+    history.record([replace(down(), engines=(EngineReading(KEY),))], START)
+    assert history.track("chat", KEY, START) is None
+
+
+def test_an_engine_that_has_gone_is_forgotten_after_the_span() -> None:
+    history = LoadHistory()
+    history.record([snapshot(1.0)], START)
+    history.record([down()], START + SPAN_SECONDS - SLOT_SECONDS)
+    assert history.track("chat", KEY, START) is not None
+    history.record([down()], START + SPAN_SECONDS)
+    assert history.track("chat", KEY, START) is None
+
+
+def test_targets_that_are_not_kept_are_forgotten_at_once() -> None:
+    history = LoadHistory()
+    history.record([snapshot(1.0), snapshot(2.0, name="b")], START)
+    history.keep({"b"})
+    assert history.track("chat", KEY, START) is None
+    assert track(history, START, "b").waiting[-1] == 2.0

@@ -1,0 +1,143 @@
+from dataclasses import replace
+
+import pytest
+
+from phasewatch.analysis.ceiling import Ceiling
+from phasewatch.analysis.phases import Phases
+from phasewatch.snapshot.target import EngineReading
+from phasewatch.web.landing.phase_bars import phase_bars
+from tests.support.live_page import KNOWN, OLLAMA
+from tests.support.markup import Markup
+
+(STREAM,) = OLLAMA.engines
+BANDWIDTH = {"table": 864e9}
+FLOPS = {"table": 362e12}
+
+
+def drawn(engine: EngineReading, backend: str = "vllm", gpu_ratio: float | None = None) -> Markup:
+    return Markup("".join(phase_bars(engine, backend, gpu_ratio)))
+
+
+def against(ceiling: Ceiling, backend: str = "vllm", gpu_ratio: float | None = None) -> list[str]:
+    """What is said of both ceilings."""
+    return drawn(replace(KNOWN, ceiling=ceiling), backend, gpu_ratio).texts("p", "against")
+
+
+def widths(found: Markup) -> list[tuple[str, float]]:
+    return [(rect.attributes["class"], float(rect.attributes["width"])) for rect in found.all("rect")]
+
+
+def test_each_phase_is_a_bar_against_its_ceiling_and_memory_one_against_its_bandwidth() -> None:
+    found = drawn(KNOWN)
+    assert widths(found) == [("fill prefill", 27.2), ("fill decode", 68.6), ("fill memory", 71.0)]
+    assert found.texts("p", "what") == [
+        "Prefill one request6,120 tok/s",
+        "Decode one stream33.2 tok/s",
+        "Memory bandwidth used71 %",
+    ]
+    assert found.texts("p", "against") == ["27 % of its ceiling, 22,500 tok/s", "69 % of its ceiling, 48.4 tok/s"]
+
+
+def test_every_bar_says_what_it_shows() -> None:
+    assert [bar.attributes["aria-label"] for bar in drawn(replace(KNOWN, ceiling=Ceiling())).all("svg")] == [
+        "Prefill: 6,120 tokens per second, no ceiling: set device and model in the configuration",
+        "Decode: 33.2 tokens per second, no ceiling: set device and model in the configuration",
+    ]
+    assert drawn(KNOWN).all("svg")[2].attributes["aria-label"] == "memory bandwidth used: 71 %"
+
+
+def test_the_most_exact_ceiling_counts_and_without_it_the_other() -> None:
+    rough = replace(
+        KNOWN.ceiling,
+        decode_ceiling_tokens_per_second={"weights": 57.6},
+        decode_ceiling_ratio={"weights": 0.577},
+        memory_bandwidth_utilization_ratio={"engine": 0.9},
+    )
+    found = drawn(replace(KNOWN, ceiling=rough))
+    assert widths(found)[1:] == [("fill decode", 57.7), ("fill memory", 90.0)]
+    assert found.texts("p", "against")[1] == "58 % of its ceiling, 57.6 tok/s"
+
+
+def test_a_speed_above_its_ceiling_is_called_a_finding() -> None:
+    above = replace(KNOWN.ceiling, decode_ceiling_ratio={"read": 1.31}, prefill_ceiling_ratio=1.004)
+    prefill, decode = against(above)
+    assert decode == "131 % of its ceiling, 48.4 tok/s: speculation, or a wrong fact"
+    assert prefill == "100 % of its ceiling, 22,500 tok/s"
+
+
+def test_a_ceiling_is_shown_before_there_is_a_speed() -> None:
+    idle = replace(KNOWN.ceiling, decode_ceiling_ratio={}, prefill_ceiling_ratio=None)
+    found = drawn(replace(KNOWN, phases=Phases(), ceiling=idle))
+    assert found.texts("p", "against") == ["ceiling 22,500 tok/s", "ceiling 48.4 tok/s"]
+    assert found.texts("b")[:2] == ["–", "–"]  # noqa: RUF001  # an en dash on purpose
+    assert [bar.attributes["class"] for bar in found.all("svg")] == ["bar empty", "bar empty", "bar"]
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "prefill", "decode"),
+    [
+        (Ceiling(), "`device` and `model`", "`device` and `model`"),
+        (Ceiling(weight_read_bytes=15e9), "`device`", "`device`"),
+        (Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH), "`model`", "`model`"),
+        (
+            Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH, weight_bytes={"config": 16e9}),
+            "`device.flops`",
+            "`model`",
+        ),
+        (
+            Ceiling(
+                device_memory_bandwidth_bytes_per_second=BANDWIDTH,
+                device_flops_per_second=FLOPS,
+                weight_read_bytes=15e9,
+            ),
+            "`model.path`",
+            "`model`",
+        ),
+    ],
+)
+def test_where_a_ceiling_is_not_known_the_key_that_tells_it_is_named(
+    ceiling: Ceiling, prefill: str, decode: str
+) -> None:
+    expected = [f"no ceiling: set {keys.replace('`', '')} in the configuration" for keys in (prefill, decode)]
+    assert against(ceiling) == expected
+    found = drawn(replace(KNOWN, ceiling=ceiling))
+    assert found.texts("code") == [key for key in f"{prefill} and {decode}".split("`") if key not in {"", " and "}]
+
+
+def test_a_server_that_reads_no_prompt_has_a_ceiling_as_soon_as_it_does() -> None:
+    known = Ceiling(
+        device_memory_bandwidth_bytes_per_second=BANDWIDTH, device_flops_per_second=FLOPS, weight_read_bytes=15e9
+    )
+    idle = drawn(replace(KNOWN, phases=Phases(), ceiling=known))
+    assert idle.texts("p", "against")[0] == "no ceiling while no prompt is read"
+
+
+def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
+    found = drawn(STREAM, "ollama", 1.0)
+    assert found.texts("p", "against") == ["an Ollama's prefill has no ceiling", "72 % of its ceiling, 30.0 tok/s"]
+    assert widths(found) == [("fill decode", 72.3)]
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "gpu_ratio", "told"),
+    [
+        (Ceiling(), None, "no ceiling is known for this model"),
+        (Ceiling(weight_bytes={"server": 9e9}), 1.0, "no ceiling: set device in the configuration"),
+        (Ceiling(weight_bytes={"server": 9e9}), 0.5, "no ceiling: set device in the configuration"),
+        (
+            Ceiling(weight_bytes={"server": 9e9}),
+            0.0,
+            "no ceiling: set device.cpu_memory_bandwidth in the configuration",
+        ),
+        (
+            Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH, weight_bytes={"server": 9e9}),
+            0.5,
+            "no ceiling: set device.cpu_memory_bandwidth in the configuration",
+        ),
+        (Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH), 1.0, "no ceiling is known for this model"),
+    ],
+)
+def test_an_ollama_lacks_a_device_or_the_speed_of_its_hosts_memory(
+    ceiling: Ceiling, gpu_ratio: float | None, told: str
+) -> None:
+    assert against(ceiling, "ollama", gpu_ratio)[1] == told
