@@ -17,7 +17,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from phasewatch.base.errors import ConfigError, Problem
-from phasewatch.config.yaml_file import problem, read_mapping
+from phasewatch.config.yaml_file import describe_error, read_mapping
 
 FOLDER: Final = Path(__file__).parent
 OBJECTIVES: Final = FOLDER / "objectives.yml"
@@ -115,7 +115,7 @@ def read_objectives(path: Path) -> list[Objective]:
     try:
         objectives = _Schema.model_validate(raw).objectives
     except ValidationError as error:
-        found = [problem(one, _Schema, {"objectives": Objective}, frozenset()) for one in error.errors()]
+        found = [describe_error(one, _Schema, {"objectives": Objective}, frozenset()) for one in error.errors()]
         raise ConfigError([*problems, *found]) from error
     problems += _misfits(objectives)
     if problems:

@@ -22,10 +22,10 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.state import TargetState, snapshot, succeed
+from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_page
 from phasewatch.config.resolve import Target
-from phasewatch.recordings.format import Reader
-from phasewatch.snapshot.health import Timing
+from phasewatch.recordings.format import RecordingReader
+from phasewatch.snapshot.health import ScrapeTiming
 
 ROOT = Path(__file__).parent.parent
 RECORDING = ROOT / "tests" / "recordings" / "batch-ramp.jsonl.xz"
@@ -35,7 +35,7 @@ MANY = 100
 
 def main() -> None:
     """Run every measurement and print the table."""
-    bodies = [scrape.answer.body.decode() for scrape in Reader(RECORDING).scrapes() if scrape.answer]
+    bodies = [scrape.answer.body.decode() for scrape in RecordingReader(RECORDING).scrapes() if scrape.answer]
     lines = bodies[-1].count("\n")
     print(f"{'what':<58} {'median':>10} {'aim':>12}")
     theirs = median(lambda: list(text_string_to_metric_families(bodies[-1])), 30)
@@ -78,8 +78,8 @@ def parse_and_derive(bodies: list[str]) -> float:
     taken = []
     for second, body in enumerate(bodies):
         start = time.perf_counter()
-        state = succeed(state, reader.read(body), Timing(second, second + 0.01, None), target)
-        snapshot(state, target)
+        state = fold_page(state, reader.read(body), ScrapeTiming(second, second + 0.01, None), target)
+        build_snapshot(state, target)
         taken.append(time.perf_counter() - start)
     return statistics.median(taken[len(taken) // 2 :])
 

@@ -7,7 +7,7 @@ from typing import Final
 from dashboards.panels import Words
 from dashboards.states import DOWN, IN_MEMORY, STATES, UNKNOWN, by_state
 from phasewatch.analysis.advice import ADVICE, ASLEEP, Advice
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 
 _NOTHING: Final = "Nothing is to be done."
 _NONE: Final = "\N{EN DASH}"
@@ -66,7 +66,7 @@ def _worded(expr: str, state: str, advice: Advice) -> str:
 
 def advice() -> Words:
     """The whole table, the most urgent first."""
-    urgent_first = [ADVICE[State(state)] for state in reversed(tuple(STATES)) if state not in _OTHERS]
+    urgent_first = [ADVICE[SaturationState(state)] for state in reversed(tuple(STATES)) if state not in _OTHERS]
     rows = [_row(advice) for advice in (*urgent_first, ASLEEP)]
     head = "| State | What it means | What to change | What not to do |\n|---|---|---|---|\n"
     return Words(

@@ -6,18 +6,18 @@ from typing import Final
 from dashboards.common import BAD, CACHE, GOOD, OF_ENGINE, OF_TARGET, PREFILL, QUEUE
 from dashboards.panels import Shown
 from phasewatch.analysis.advice import ADVICE
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 
-_COLOURS: Final[Mapping[State, str]] = {
-    State.IDLE: "#6e7687",
-    State.HEALTHY: GOOD,
-    State.CONCURRENCY_LIMITED: QUEUE,
-    State.PREFILL_LIMITED: PREFILL,
-    State.DEFERRED: "#14b8a6",
-    State.KV_CACHE_FULL: CACHE,
-    State.PREEMPTING: BAD,
-    State.SHEDDING: "#c2185b",
-    State.STUCK: "dark-red",
+_COLOURS: Final[Mapping[SaturationState, str]] = {
+    SaturationState.IDLE: "#6e7687",
+    SaturationState.HEALTHY: GOOD,
+    SaturationState.CONCURRENCY_LIMITED: QUEUE,
+    SaturationState.PREFILL_LIMITED: PREFILL,
+    SaturationState.DEFERRED: "#14b8a6",
+    SaturationState.KV_CACHE_FULL: CACHE,
+    SaturationState.PREEMPTING: BAD,
+    SaturationState.SHEDDING: "#c2185b",
+    SaturationState.STUCK: "dark-red",
 }
 """The least urgent state first, so that the worst of several has the highest number."""
 

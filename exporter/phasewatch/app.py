@@ -19,23 +19,23 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from phasewatch import __version__
 from phasewatch.backends.ollama.probes.scheduling import model_settings
-from phasewatch.backends.ollama.scraper import OllamaMonitor
-from phasewatch.backends.vllm.scraper import VllmMonitor
+from phasewatch.backends.ollama.scraper import OllamaScraper
+from phasewatch.backends.vllm.scraper import VllmScraper
 from phasewatch.base import units
 from phasewatch.base.errors import BindError, ConfigError
 from phasewatch.base.log import logger
 from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.config.resolve import Config, Target, load_or_default
+from phasewatch.config.resolve import Config, Target, load_config_or_default
 from phasewatch.metrics.descriptor import SelfStatus
-from phasewatch.scrape.scraper import Monitor
+from phasewatch.scrape.scraper import Scraper
 from phasewatch.snapshot.target import TargetSnapshot
 from phasewatch.web.landing.load_history import LoadHistory
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import WebConfig, protect, server_tls
 
-_MONITORS: Final[Mapping[str, Callable[[Target, Callable[[], float], Callable[[], float]], Monitor]]] = {
-    "vllm": VllmMonitor,
-    "ollama": OllamaMonitor,
+_MONITORS: Final[Mapping[str, Callable[[Target, Callable[[], float], Callable[[], float]], Scraper]]] = {
+    "vllm": VllmScraper,
+    "ollama": OllamaScraper,
 }
 
 CLOCK_CHECK_SECONDS: Final = 1.0
@@ -72,7 +72,7 @@ class Exporter:
             timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
         self._scheduler.add_listener(self._count_missed, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
-        self._monitors: dict[str, Monitor] = {}
+        self._monitors: dict[str, Scraper] = {}
         self.history = LoadHistory()
         self._missed = 0
         self._reloaded = True
@@ -116,7 +116,7 @@ class Exporter:
         """
         self._reloaded = False
         try:
-            config = load_or_default(self._config_file)
+            config = load_config_or_default(self._config_file)
         except ConfigError as error:
             for problem in error.problems:
                 logger().error("configuration not reloaded", key=problem.path, error=problem.message)
@@ -156,7 +156,7 @@ class Exporter:
         self.history.keep(kept)
         self._monitors = {target.name: kept.get(target.name) or self._schedule(target) for target in config.targets}
 
-    def _schedule(self, target: Target) -> Monitor:
+    def _schedule(self, target: Target) -> Scraper:
         monitor = _MONITORS[target.backend](target, time.monotonic, time.time)
         if target.name in self._monitors:
             monitor.take_over(self._monitors[target.name])
@@ -166,7 +166,7 @@ class Exporter:
             self._scheduler.add_job(job.run, every, id=_job(job.kind, monitor), next_run_time=now)
         return monitor
 
-    def _unschedule(self, monitor: Monitor) -> None:
+    def _unschedule(self, monitor: Scraper) -> None:
         for job in monitor.jobs():
             self._scheduler.remove_job(_job(job.kind, monitor))
         task = asyncio.get_running_loop().create_task(monitor.close())
@@ -178,7 +178,7 @@ class Exporter:
             self._missed += 1
 
 
-def _job(kind: str, monitor: Monitor) -> str:
+def _job(kind: str, monitor: Scraper) -> str:
     """A target that a reload has changed gets new jobs at once, while the old monitor's are still being given up."""
     return f"{kind} {id(monitor)}"
 

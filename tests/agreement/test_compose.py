@@ -13,7 +13,7 @@ import yaml
 
 from phasewatch import assets
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
-from phasewatch.config.resolve import parse
+from phasewatch.config.resolve import parse_config
 from tests.agreement.test_docs import code, fences, page, tables
 from tests.support.compose_changes import COMPOSE, CONFIG, MUTATIONS, OVERRIDE, TEMPLATE
 from tests.support.compose_checks import EXPORTERS, problems
@@ -89,14 +89,14 @@ def test_the_program_understands_its_command(name: str) -> None:
 
 
 def test_the_configuration_of_the_exporter_is_valid_and_shows_no_server_that_is_not_there() -> None:
-    config = parse(page(CONFIG))
+    config = parse_config(page(CONFIG))
     assert config.notes == ()
     assert all(target.optional for target in config.targets)
 
 
 def test_the_examples_in_the_configuration_are_valid() -> None:
     text = re.sub(r"^( *)# ((?:device|model|authorization): )", r"\1\2", page(CONFIG), flags=re.MULTILINE)
-    notes = [note for note in parse(text).notes if not note.message.startswith("cannot be read now")]
+    notes = [note for note in parse_config(text).notes if not note.message.startswith("cannot be read now")]
     assert notes == []
     assert len(yaml.safe_load(text)["targets"][0]) == len(yaml.safe_load(page(CONFIG))["targets"][0]) + 2
 

@@ -15,7 +15,7 @@ from dashboards.grafana import rendered
 from dashboards.panels import Panel, Section, Words
 from dashboards.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
 from phasewatch.analysis.advice import ADVICE
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.metrics.collector import TABLE
 from tests.support.dashboard_lint import Json, boards, excluded, expanded, findings, panels, queries, selectors
 from tests.support.paths import DASHBOARDS
@@ -193,9 +193,9 @@ def test_prometheus_accepts_every_query(tmp_path: Path) -> None:
 
 
 def test_every_state_has_a_number_a_colour_and_the_words_of_the_advice() -> None:
-    assert STATES.keys() == {state.value for state in State} | {IN_MEMORY, DOWN, UNKNOWN}
+    assert STATES.keys() == {state.value for state in SaturationState} | {IN_MEMORY, DOWN, UNKNOWN}
     assert len({shown.colour for shown in STATES.values()}) == len(STATES)
-    assert all(STATES[state.value].text == ADVICE[state].title for state in State)
+    assert all(STATES[state.value].text == ADVICE[state].title for state in SaturationState)
     assert list(STATE_CODES.values()) == list(STATES.values())
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import yaml
 
 from dashboards.states import STATES
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from tests.agreement.test_docs import code, every_code, page, tables
 from tests.support.dashboard_lint import boards
 from tests.support.paths import DASHBOARDS, ROOT
@@ -27,7 +27,7 @@ def test_every_board_is_listed_with_its_address_and_nothing_else_is() -> None:
 
 def test_every_state_is_listed_as_it_is_shown_and_in_the_order_of_urgency() -> None:
     listed = [(code(state), shown.partition(",")[0]) for state, shown in rows("state", "shown as")]
-    states = [state for state in STATES if state in {known.value for known in State}]
+    states = [state for state in STATES if state in {known.value for known in SaturationState}]
     assert listed == [(state, STATES[state].text) for state in states]
 
 

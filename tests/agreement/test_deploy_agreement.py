@@ -18,7 +18,7 @@ import yaml
 from phasewatch import __version__
 from phasewatch.base.units import duration
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
-from phasewatch.config.resolve import parse
+from phasewatch.config.resolve import parse_config
 from phasewatch.hardware.resolve import Resolved, resolve
 from tests.agreement.test_deploy_kubernetes import (
     KUBERNETES,
@@ -140,7 +140,7 @@ def mount_disagreements(container: Object, workload: Object, objects: list[Objec
         yield f"the exporter cannot read its secrets, which are {mode:o}"
     if "fsGroup" in pod and not shared:
         yield "the group of volumes is not that of the exporter"
-    named = [target.authorization for target in parse(uncommented(there[told])).targets if target.authorization]
+    named = [target.authorization for target in parse_config(uncommented(there[told])).targets if target.authorization]
     if not named:
         yield f"no target of {told} shows how credentials are given"
     for authorization in named:
@@ -154,7 +154,7 @@ def central_disagreements(objects: list[Object], configuration: str, monitoring:
     if not matches(policy["spec"]["podSelector"], workload["spec"]["template"]["metadata"]["labels"]):
         yield "the NetworkPolicy is not for the Pods"
     allowed = open_ports(objects)
-    targets = parse(uncommented(configuration)).targets
+    targets = parse_config(uncommented(configuration)).targets
     if not any(target.device.page for target in targets):
         yield "no target shows how a DCGM exporter is asked"
     for url in (url for one in targets for url in (one.url, one.device.page) if url):
@@ -178,7 +178,7 @@ def sidecar_disagreements(objects: list[Object], configuration: str, monitors: l
     pod = workload["spec"]["template"]["spec"]
     (server,) = pod["containers"]
     port = server["ports"][0]["containerPort"]
-    (target,) = parse(configuration).targets
+    (target,) = parse_config(configuration).targets
     if target.url != f"http://127.0.0.1:{port}" or f"--port={port}" not in server["args"]:
         yield f"the server is not at {target.url}"
     (sidecar,) = (one for one in monitors if "sidecar" in str(one["spec"]))

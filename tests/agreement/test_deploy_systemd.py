@@ -13,7 +13,7 @@ import pytest
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
 from phasewatch.cli.flags import environment_name
 from phasewatch.cli.main import main
-from phasewatch.config.resolve import parse
+from phasewatch.config.resolve import parse_config
 from phasewatch.hardware.wording import CPU
 from tests.agreement.test_docs import code, every_code, fences, flags_of, page, tables
 from tests.support.alert_stack import uncommented
@@ -194,7 +194,7 @@ def test_a_secret_is_where_the_configuration_looks_for_it() -> None:
     expected = f"/run/credentials/{SERVICE.name}/{name}"
     (example,) = (text for text in fences(PAGE, "yaml") if "credentials_file" in text)
     for text in (uncommented((SYSTEMD / "phasewatch.yml").read_text(encoding="utf-8")), example):
-        told = [target.authorization for target in parse(text).targets if target.authorization]
+        told = [target.authorization for target in parse_config(text).targets if target.authorization]
         assert [str(authorization.credentials_file) for authorization in told] == [expected]
     assert expected in (SYSTEMD / "credentials.conf").read_text(encoding="utf-8")
     assert f"install -m 600 key.txt {source}\n" in PAGE
@@ -231,7 +231,7 @@ def test_the_figure_is_looked_for_where_the_service_may_write() -> None:
 
 def test_a_vllm_is_told_that_the_figure_is_for_it() -> None:
     (text,) = (text for text in fences(PAGE, "yaml") if "device:" in text)
-    (target,) = parse(text).targets
+    (target,) = parse_config(text).targets
     assert target.backend == "vllm"
     assert target.device.name == CPU
 

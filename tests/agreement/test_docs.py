@@ -25,13 +25,13 @@ from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
 from phasewatch.backends.ollama import snapshot as reading
-from phasewatch.backends.ollama.inventory import Details, Loaded, Version, parse_version
+from phasewatch.backends.ollama.inventory import LoadedModel, ModelDetails, OllamaVersion, parse_version
 from phasewatch.backends.ollama.probes import request as prompt
 from phasewatch.backends.ollama.probes import response as answer
 from phasewatch.backends.ollama.probes import result as outcome
 from phasewatch.backends.ollama.probes import scheduling as policy
 from phasewatch.backends.ollama.probes.response import ProbeError, ProbeReason
-from phasewatch.backends.ollama.scraper import PROBE_TICK, OllamaMonitor
+from phasewatch.backends.ollama.scraper import PROBE_TICK, OllamaScraper
 from phasewatch.backends.vllm.metric_names import UPSTREAM, Kind
 from phasewatch.base import units
 from phasewatch.base.errors import ConfigError, Reason
@@ -39,7 +39,7 @@ from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.cli.flags import environment_name
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
-from phasewatch.config.resolve import DEFAULT_CONFIG, Target, Thresholds, parse
+from phasewatch.config.resolve import DEFAULT_CONFIG, Target, Thresholds, parse_config
 from phasewatch.config.schema import OLLAMA_INTERVAL, FileSchema
 from phasewatch.demo.ollama import models as ollama_models
 from phasewatch.demo.ollama import users as ollama_users
@@ -51,13 +51,13 @@ from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.tour import LOOK_AT
 from phasewatch.demo.vllm.simulation import DEVICE, SETTINGS
 from phasewatch.hardware import facts
-from phasewatch.metrics.collector import SELF_METRICS, TABLE, target_families
+from phasewatch.metrics.collector import SELF_METRICS, TABLE, build_target_families
 from phasewatch.models import costs
 from phasewatch.models.settings import ModelSettings
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from phasewatch.scrape.scraper import Job
-from phasewatch.snapshot.probes import Discard, Skip
+from phasewatch.snapshot.probes import DiscardReason, SkipReason
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import _WebSchema, load_web_config
 from tests.support.model_folders import config, write_json
@@ -188,11 +188,11 @@ def test_every_name_read_from_vllm_is_documented_with_its_releases_and_nothing_e
 REASONS: list[tuple[str, tuple[str, ...], type[StrEnum]]] = [
     ("docs/metrics.md", ("reason", "what happened", "what to do"), Reason),
     ("docs/metrics.md", ("reason", "the probe failed because"), ProbeReason),
-    ("docs/metrics.md", ("reason", "no probe was sent because"), Skip),
-    ("docs/metrics.md", ("reason", "the answer counts for nothing because"), Discard),
+    ("docs/metrics.md", ("reason", "no probe was sent because"), SkipReason),
+    ("docs/metrics.md", ("reason", "the answer counts for nothing because"), DiscardReason),
     ("docs/ollama.md", ("reason", "what happened", "what to do"), ProbeReason),
-    ("docs/ollama.md", ("reason", "why", "what to do"), Skip),
-    ("docs/ollama.md", ("reason", "what happened", "what follows"), Discard),
+    ("docs/ollama.md", ("reason", "why", "what to do"), SkipReason),
+    ("docs/ollama.md", ("reason", "what happened", "what follows"), DiscardReason),
 ]
 
 
@@ -210,7 +210,7 @@ def test_every_source_of_a_fact_is_documented_and_nothing_else_is() -> None:
 
 def test_the_number_of_series_of_a_vllm_is_the_one_that_recordings_show(tmp_path: Path) -> None:
     def most(name: str, target: Target = CHAT) -> int:
-        lines = as_json(Reader(RECORDINGS / f"{name}.jsonl.xz"), target)
+        lines = as_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target)
         return max(len(json.loads(line)["metrics"]) for line in lines)
 
     told = re.search(
@@ -245,7 +245,7 @@ def probed(*, load: bool) -> tuple[Sample, ...]:
     target = replace(WORKSTATION, url=URL, probe=settings, device=DeviceSettings(name="NVIDIA L40S"))
 
     async def a_while() -> tuple[Sample, ...]:
-        monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, transport, RANDOM)
+        monitor = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, RANDOM)
         tasks = [asyncio.create_task(_over_and_over(job)) for job in monitor.jobs()]
         if not load:
             user = User("a:latest", [Visit(pause=5, requests=20)])
@@ -255,7 +255,7 @@ def probed(*, load: bool) -> tuple[Sample, ...]:
         await monitor.close()
         for task in tasks:
             task.cancel()
-        return tuple(sample for family in target_families([shown]) for sample in family.samples)
+        return tuple(sample for family in build_target_families([shown]) for sample in family.samples)
 
     return timeline.run(a_while())
 
@@ -373,12 +373,12 @@ def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
 
 def test_a_key_inherits_what_the_page_says() -> None:
     text = json.dumps({"interval": "1s", "targets": [_raw(CHAT), _raw(WORKSTATION)]})
-    chat, workstation = parse(text).targets
+    chat, workstation = parse_config(text).targets
     assert (chat.interval, workstation.interval) == (1.0, OLLAMA_INTERVAL)
     told = documented_keys()["targets[].interval"][4]
     assert f"without an interval of its own has at least `{OLLAMA_INTERVAL:g}s`" in told
     probe = {"load": True, "models": [{"name": "a"}, {"name": "b", "load": False}]}
-    (target,) = parse(json.dumps({"targets": [{**_raw(WORKSTATION), "probe": probe}]})).targets
+    (target,) = parse_config(json.dumps({"targets": [{**_raw(WORKSTATION), "probe": probe}]})).targets
     assert [target.probe.models[name].load for name in ("a", "b")] == [True, False]
 
 
@@ -419,7 +419,7 @@ def test_the_example_with_every_key_has_every_key() -> None:
 
 
 def test_the_example_with_every_key_has_no_key_without_use() -> None:
-    notes = parse(json.dumps(example())).notes
+    notes = parse_config(json.dumps(example())).notes
     assert [note for note in notes if not note.message.startswith("cannot be read now")] == []
 
 
@@ -427,7 +427,7 @@ def test_every_configuration_in_the_documentation_is_valid() -> None:
     texts = [text for path in PAGES for text in fences(path.read_text(encoding="utf-8"), "yaml") if "backend:" in text]
     assert len(texts) > 2
     for text in texts:
-        parse(text)
+        parse_config(text)
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_the_example_of_a_key_is_valid(path: str) -> None:
     place = place_of(whole, before, name)
     assert place
     place[name] = yaml.safe_load(code(documented_keys()[path][3]))
-    parse(json.dumps(whole))
+    parse_config(json.dumps(whole))
 
 
 def place_of(value: Any, before: list[str], name: str) -> Any:
@@ -469,13 +469,13 @@ def with_change(written: str) -> str:
 @pytest.mark.parametrize(("written", "message"), mistakes("Mistakes"))
 def test_a_mistake_is_told_as_documented(written: str, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parse(with_change(written))
+        parse_config(with_change(written))
     assert [str(problem) for problem in raised.value.problems] == [message]
 
 
 @pytest.mark.parametrize(("written", "note"), mistakes("Notes", "note"))
 def test_a_note_is_told_as_documented(written: str, note: str) -> None:
-    assert [str(problem) for problem in parse(with_change(written)).notes] == [note]
+    assert [str(problem) for problem in parse_config(with_change(written)).notes] == [note]
 
 
 @pytest.mark.parametrize(("written", "message"), mistakes("Web configuration file"))
@@ -497,7 +497,7 @@ def test_a_mistake_in_the_web_configuration_is_told_as_documented(written: str, 
 )
 def test_mistakes_of_the_whole_file_are_told_as_documented(text: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parse(text, "phasewatch.yml")
+        parse_config(text, "phasewatch.yml")
     assert f"\n    {raised.value.problems[0]}\n" in page("docs/configuration.md")
 
 
@@ -563,7 +563,7 @@ def test_the_port_is_the_same_on_every_page(path: Path) -> None:
 def test_the_recording_in_the_documentation_is_one(tmp_path: Path) -> None:
     text = next(text for text in fences(page("docs/recordings.md"), "json") if '"header"' in text)
     (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
-    first, second = Reader(tmp_path / "example.jsonl").scrapes()
+    first, second = RecordingReader(tmp_path / "example.jsonl").scrapes()
     assert first.answer is not None
     assert second.error is not None
     assert second.error.reason is Reason.TIMEOUT
@@ -581,10 +581,10 @@ OLLAMA_WORDS = words("docs/ollama.md")
 def test_the_request_in_the_documentation_is_the_one_that_is_sent() -> None:
     (text,) = fences(OLLAMA, "json")
     told = json.loads(text)
-    model = Loaded(told["model"], "a" * 64, None, None, told["options"]["num_ctx"], None, Details())
-    words = prompt.prompt_words(prompt.Kind.SHORT, told["options"]["num_ctx"], None)
+    model = LoadedModel(told["model"], "a" * 64, None, None, told["options"]["num_ctx"], None, ModelDetails())
+    words = prompt.choose_prompt_words(prompt.RequestKind.SHORT, told["options"]["num_ctx"], None)
     assert words
-    sent = prompt.probe_request(prompt.Kind.SHORT, model, words, {}, Random(7)).body  # noqa: S311  # the prompt on the page
+    sent = prompt.build_probe_request(prompt.RequestKind.SHORT, model, words, {}, Random(7)).body  # noqa: S311  # the prompt on the page
     assert sent == {**told, "prompt": sent["prompt"]}
     assert str(sent["prompt"]).startswith(told["prompt"].removesuffix("..."))
 
@@ -597,12 +597,12 @@ def test_every_field_of_the_request_is_explained_and_nothing_else_is() -> None:
 
 def test_what_is_never_sent_is_in_no_request() -> None:
     never = {name for _, cells in tables(OLLAMA, "field", "what it would do") for name in every_code(cells[0])}
-    model = Loaded("a:latest", "a" * 64, None, None, 8192, None, Details())
-    for kind in (prompt.Kind.SHORT, prompt.Kind.LONG):
-        body = prompt.probe_request(kind, model, 10, {}, RANDOM).body
+    model = LoadedModel("a:latest", "a" * 64, None, None, 8192, None, ModelDetails())
+    for kind in (prompt.RequestKind.SHORT, prompt.RequestKind.LONG):
+        body = prompt.build_probe_request(kind, model, 10, {}, RANDOM).body
         assert not never & {path.removeprefix("options.") for path in paths_in(body)}
         assert f"num_predict: {prompt.OUTPUT_TOKENS}" not in never
-    assert not never & {*prompt.load_request("a:latest", "a" * 64, {}).body}
+    assert not never & {*prompt.build_load_request("a:latest", "a" * 64, {}).body}
 
 
 def test_the_figures_of_probes_are_those_of_the_program() -> None:
@@ -629,11 +629,11 @@ def test_the_figures_of_probes_are_those_of_the_program() -> None:
     assert PROBE_TICK == 0.25
     assert "Four times a second PhaseWatch looks" in OLLAMA
     assert f"that had to queue (more than {outcome.QUEUED_SECONDS * 1000:g} ms)" in OLLAMA_WORDS
-    assert f"more than {outcome.LOAD_SECONDS * 1000:g} ms and ten times the usual" in OLLAMA_WORDS
-    assert outcome.LOAD_FACTOR == 10
+    assert f"more than {outcome.LOAD_DETECTION_SECONDS * 1000:g} ms and ten times the usual" in OLLAMA_WORDS
+    assert outcome.LOAD_DETECTION_FACTOR == 10
     assert f"before {answer.FEWEST_TOKENS} tokens" in OLLAMA_WORDS
     assert f"and {prompt.OUTPUT_TOKENS} tokens; below 144 tokens" in OLLAMA_WORDS
-    assert [prompt.prompt_words(prompt.Kind.SHORT, length, None) for length in (143, 144)] == [None, 1]
+    assert [prompt.choose_prompt_words(prompt.RequestKind.SHORT, length, None) for length in (143, 144)] == [None, 1]
 
 
 def final(**changes: int) -> dict[str, Any]:
@@ -661,7 +661,7 @@ def test_the_worked_example_is_the_recorded_answer() -> None:
         "eval_duration",
     ):
         assert f"`{key}` {recorded[key]:,}" in OLLAMA_WORDS
-    found = answer.sample(recorded, version=None, model_format="gguf")
+    found = answer.extract_timings(recorded, version=None, model_format="gguf")
     assert found
     assert found.prefill_tokens_per_second
     naive = recorded["eval_count"] / found.decode_seconds
@@ -670,7 +670,7 @@ def test_the_worked_example_is_the_recorded_answer() -> None:
     assert f"first token after {found.first_token_seconds * 1000:.1f} ms" in OLLAMA_WORDS
 
 
-def releases(told: str) -> tuple[Version, Version]:
+def releases(told: str) -> tuple[OllamaVersion, OllamaVersion]:
     """First and last release of a cell such as `0.12.5 to 0.12.6` or `before 0.10.0`."""
     found = [version for text in re.findall(r"\d+\.\d+\.\d+", told) if (version := parse_version(text))]
     if len(found) == 1:
@@ -683,23 +683,23 @@ def releases(told: str) -> tuple[Version, Version]:
 TRAPS = [(told, *releases(told)) for told, *_ in (cells for _, cells in tables(OLLAMA, "releases", "absent", "why"))]
 
 
-def after(version: Version) -> Version:
+def after(version: OllamaVersion) -> OllamaVersion:
     major, minor, patch = version
     return (major, minor + 1, 0) if patch == 99 else (major, minor, patch + 1)
 
 
-def tells(told: str, version: Version) -> bool:
+def tells(told: str, version: OllamaVersion) -> bool:
     """Whether a release tells what the page says to be absent on those of one row."""
     if "partly on the device" in told:
-        loaded = Loaded("a:latest", "a" * 64, 2e9, 1e9, 4096, None, Details())
-        return reading.gpu_ratio(loaded, version) is not None
+        loaded = LoadedModel("a:latest", "a" * 64, 2e9, 1e9, 4096, None, ModelDetails())
+        return reading.compute_gpu_ratio(loaded, version) is not None
     if "MLX" in told:
-        found = answer.sample(final(), version=version, model_format="safetensors")
+        found = answer.extract_timings(final(), version=version, model_format="safetensors")
     elif told.startswith("0.12.5"):
-        found = answer.sample(final(prompt_eval_count=513), version=version, model_format="gguf")
+        found = answer.extract_timings(final(prompt_eval_count=513), version=version, model_format="gguf")
     else:
         try:
-            found = answer.sample(final(eval_duration=49_000_000), version=version, model_format="gguf")
+            found = answer.extract_timings(final(eval_duration=49_000_000), version=version, model_format="gguf")
         except ProbeError:
             return False
     assert found
@@ -709,7 +709,7 @@ def tells(told: str, version: Version) -> bool:
 @pytest.mark.parametrize(
     ("told", "first", "last"), [trap for trap in TRAPS if "MLX" in trap[0] or not trap[0].startswith("before")]
 )
-def test_a_release_does_not_tell_what_the_page_says(told: str, first: Version, last: Version) -> None:
+def test_a_release_does_not_tell_what_the_page_says(told: str, first: OllamaVersion, last: OllamaVersion) -> None:
     assert not tells(told, first)
     assert not tells(told, last)
     assert tells(told, after(last))

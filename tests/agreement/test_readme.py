@@ -16,8 +16,8 @@ from phasewatch.backends.vllm.metric_names import UPSTREAM
 from phasewatch.base.errors import Reason
 from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.hardware.table import devices
-from phasewatch.metrics.collector import target_families
-from phasewatch.recordings.format import Reader
+from phasewatch.metrics.collector import build_target_families
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from phasewatch.snapshot.target import TargetSnapshot
 from tests.agreement.test_docs import CHAT, COMMANDS, code, every_code, fences, flags_of, help_text, page, tables
@@ -32,7 +32,7 @@ class _Snapshot(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Family]:
-        yield from target_families([self._snapshot])
+        yield from build_target_families([self._snapshot])
 
 
 def numbers(lines: Iterator[str]) -> dict[str, float]:
@@ -44,7 +44,7 @@ def test_the_sample_is_what_the_named_recording_shows() -> None:
     name = re.search(r"phasewatch replay tests/data/recordings/(\S+jsonl\.xz)", README)
     assert told
     assert name
-    shown = next(shown for time, shown in replay(Reader(RECORDINGS / name[1]), CHAT) if time >= int(told[1]))
+    shown = next(shown for time, shown in replay(RecordingReader(RECORDINGS / name[1]), CHAT) if time >= int(told[1]))
     registry = CollectorRegistry()
     registry.register(_Snapshot(shown))
     lines = generate_latest(registry).decode().splitlines()

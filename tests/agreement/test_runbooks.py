@@ -15,11 +15,11 @@ import yaml
 from prometheus_client import REGISTRY
 
 from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA, Advice
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.metrics.collector import SELF_METRICS, TABLE
 from phasewatch.models.settings import ModelSettings
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from tests.agreement.test_docs import CHAT, COMMANDS, FENCE, anchors, fences, flags_of, probed
 from tests.support.model_folders import config, write_json
@@ -41,14 +41,14 @@ HEADINGS: Final = [
     "Related alerts",
 ]
 
-SATURATION: Final[Mapping[str, State]] = {
-    "LLMKvCacheFull": State.KV_CACHE_FULL,
-    "LLMPreempting": State.PREEMPTING,
-    "LLMConcurrencyLimited": State.CONCURRENCY_LIMITED,
-    "LLMPrefillLimited": State.PREFILL_LIMITED,
-    "LLMRequestsDeferred": State.DEFERRED,
-    "LLMShedding": State.SHEDDING,
-    "LLMEngineStuck": State.STUCK,
+SATURATION: Final[Mapping[str, SaturationState]] = {
+    "LLMKvCacheFull": SaturationState.KV_CACHE_FULL,
+    "LLMPreempting": SaturationState.PREEMPTING,
+    "LLMConcurrencyLimited": SaturationState.CONCURRENCY_LIMITED,
+    "LLMPrefillLimited": SaturationState.PREFILL_LIMITED,
+    "LLMRequestsDeferred": SaturationState.DEFERRED,
+    "LLMShedding": SaturationState.SHEDDING,
+    "LLMEngineStuck": SaturationState.STUCK,
 }
 FIRST_TOKEN: Final = COMPLAINTS["slow_first_token"]
 WORDS: Final[Mapping[str, Advice]] = {
@@ -177,7 +177,7 @@ def test_related_alerts_are_other_alerts(path: Path) -> None:
 
 
 def test_every_state_that_hurts_has_an_alert() -> None:
-    assert set(SATURATION.values()) == set(State) - CALM
+    assert set(SATURATION.values()) == set(SaturationState) - CALM
     assert set(WORDS) <= set(severities())
 
 
@@ -216,7 +216,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Labels]]:
     folder = tmp_path_factory.mktemp("model")
     write_json(folder / "config.json", config("llama-3.1-8b"))
     target = replace(CHAT, device=DeviceSettings(name="NVIDIA L40S"), model=ModelSettings(path=folder))
-    lines = [json.loads(line) for line in as_json(Reader(RECORDINGS / "mfu-metrics.jsonl.xz"), target)]
+    lines = [json.loads(line) for line in as_json(RecordingReader(RECORDINGS / "mfu-metrics.jsonl.xz"), target)]
     vllm = [(metric["name"], metric["labels"]) for line in lines[::10] for metric in line["metrics"]]
     ollama = [(sample.name, sample.labels) for sample in probed(load=True)]
     own = [(metric.name, dict.fromkeys(metric.labels, "1")) for metric in SELF_METRICS]

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from phasewatch.analysis.ceiling import Ceiling, single_stream_ceiling
+from phasewatch.analysis.ceiling import Ceiling, compute_single_stream_ceiling
 from phasewatch.hardware.facts import DeviceFacts, Layout
 from phasewatch.hardware.facts import Source as DeviceSource
 from phasewatch.hardware.resolve import Resolved, resolve
@@ -257,7 +257,7 @@ PUBLISHED: Final = (
 
 
 def alone(row: Published, *, context: float = 0.0) -> Ceiling:
-    return single_stream_ceiling(
+    return compute_single_stream_ceiling(
         row.facts(),
         MODELS[row.model].costs(),
         decode_tokens_per_second=row.speed,
@@ -306,12 +306,12 @@ def test_a_model_that_is_partly_on_the_cpu_is_held_against_both_memories() -> No
     """
     model = MODELS["Llama-3-70B Q4_K_M"]
     host = replace(devices("GeForce RTX 4090", 1008), cpu_memory_bandwidth=83 * GB)
-    reading = single_stream_ceiling(
+    reading = compute_single_stream_ceiling(
         host, model.costs(), decode_tokens_per_second=3.10, context_tokens=0.0, gpu_share=21.5 / model.read
     )
     assert reading.decode_ceiling_tokens_per_second["read"] == pytest.approx(3.75, abs=0.01)
     assert reading.decode_ceiling_ratio["read"] * 100 == pytest.approx(83, abs=0.5)
-    as_if_on_the_card = single_stream_ceiling(
+    as_if_on_the_card = compute_single_stream_ceiling(
         host, model.costs(), decode_tokens_per_second=3.10, context_tokens=0.0, gpu_share=None
     )
     assert as_if_on_the_card.decode_ceiling_ratio["read"] * 100 == pytest.approx(13, abs=0.5)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from phasewatch.analysis.quantiles import QUANTILES
-from phasewatch.analysis.window import Window, grown, push
+from phasewatch.analysis.window import PageWindow, append_page, subtract_counters
 from phasewatch.backends.prometheus_page import PageReader
 from tests.support.pages import Metrics, bodies, body_at, replayed, value, values
 from tests.support.truth import Truth, truth
@@ -128,7 +128,7 @@ def test_inter_token_quantiles_are_those_of_prometheus_from_the_same_two_pages(n
             continue
         (first,) = PageReader().read(pages[start]).engines.values()
         (last,) = PageReader().read(pages[time]).engines.values()
-        latency = grown(first, last).inter_token_latency
+        latency = subtract_counters(first, last).inter_token_latency
         assert latency is not None
         for order in QUANTILES:
             found = value(metrics, "llm_inter_token_latency_seconds", quantile=str(order))
@@ -186,7 +186,7 @@ def test_a_restart_that_no_failed_scrape_shows_is_seen_in_the_counters() -> None
     gap = next(index for index in range(1, len(pages)) if pages[index][0] - pages[index - 1][0] > 5)
     reader = PageReader()
     before, after = reader.read(pages[gap - 1][1]), reader.read(pages[gap][1])
-    window = push(push(Window(), before, 0, 60), after, 1, 60)
+    window = append_page(append_page(PageWindow(), before, 0, 60), after, 1, 60)
     assert len(window.snapshots) == 1
 
 
@@ -220,7 +220,7 @@ def test_steps_counted_by_one_api_server_are_taken_as_they_are() -> None:
         reader = PageReader()
         (first,) = reader.read(body_at("batch-ramp", start)).engines.values()
         (last,) = reader.read(body_at("batch-ramp", end)).engines.values()
-        iterations = grown(first, last).iteration_tokens
+        iterations = subtract_counters(first, last).iteration_tokens
         assert iterations is not None
         assert value(metrics, "llm_step_tokens") == pytest.approx(iterations.sum / iterations.count)
 
@@ -313,7 +313,7 @@ def test_the_rust_front_end_counts_its_own_steps() -> None:
     for start, end, metrics in shown("rust-front-end", 15):
         (first,) = PageReader().read(pages[start]).engines.values()
         (last,) = PageReader().read(pages[end]).engines.values()
-        counted = grown(first, last).iteration_tokens
+        counted = subtract_counters(first, last).iteration_tokens
         assert counted is not None
         assert value(metrics, "llm_engine_steps_per_second") == pytest.approx(counted.count / (end - start), rel=0.02)
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
-from phasewatch.analysis.saturation import Saturation, State, advance, recent, verdict
-from phasewatch.analysis.window import History
-from phasewatch.backends.vllm.state import TargetState, snapshot, succeed
+from phasewatch.analysis.saturation import Saturation, SaturationState, advance_saturation, judge_state, select_recent
+from phasewatch.analysis.window import EngineHistory
+from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_page
 from phasewatch.config.resolve import Limits, Target, Thresholds
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
-from phasewatch.snapshot.health import Timing
+from phasewatch.snapshot.health import ScrapeTiming
 from tests.support.paths import RECORDINGS
 
 KEY = EngineKey("m", "0")
@@ -25,8 +25,8 @@ TARGET = Target("chat", "vllm", "http://a.invalid")
 LABELS = json.loads((RECORDINGS / "labels.json").read_text())
 
 
-def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, State]]:
-    for time, shown in replay(Reader(RECORDINGS / f"{name}.jsonl.xz"), target):
+def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, SaturationState]]:
+    for time, shown in replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         for engine in shown.engines:
             assert engine.state is not None
             yield time, engine.key.engine or "", engine.state
@@ -53,7 +53,7 @@ def test_knowing_the_slots_does_not_change_what_is_right() -> None:
 
 def test_a_server_that_is_paused_becomes_stuck_and_nothing_else_does() -> None:
     for name in LABELS:
-        assert (State.STUCK in {state for _, _, state in states(name)}) == (name == "paused")
+        assert (SaturationState.STUCK in {state for _, _, state in states(name)}) == (name == "paused")
 
 
 def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
@@ -67,9 +67,9 @@ def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
                 EngineKey("m", "1"): sample(second, running=2, waiting=0, usage=0.1),
             },
         )
-        state = succeed(state, page, Timing(second, second + 0.1, None), TARGET)
-    found = {engine.key.engine: engine.state for engine in snapshot(state, TARGET).engines}
-    assert found == {"0": State.KV_CACHE_FULL, "1": State.HEALTHY}
+        state = fold_page(state, page, ScrapeTiming(second, second + 0.1, None), TARGET)
+    found = {engine.key.engine: engine.state for engine in build_snapshot(state, TARGET).engines}
+    assert found == {"0": SaturationState.KV_CACHE_FULL, "1": SaturationState.HEALTHY}
 
 
 def test_a_stall_behind_one_huge_prompt_shows_within_three_scrapes_and_is_not_called_stuck() -> None:
@@ -77,9 +77,9 @@ def test_a_stall_behind_one_huge_prompt_shows_within_three_scrapes_and_is_not_ca
     for second in range(60):
         tokens = min(second, 10)
         page = Page(None, False, {KEY: sample(tokens, running=3, waiting=2, usage=0.3)})
-        state = succeed(state, page, Timing(second, second + 0.1, None), TARGET)
-        (engine,) = snapshot(state, TARGET).engines
-        assert engine.state is not State.STUCK
+        state = fold_page(state, page, ScrapeTiming(second, second + 0.1, None), TARGET)
+        (engine,) = build_snapshot(state, TARGET).engines
+        assert engine.state is not SaturationState.STUCK
         stalls.append(engine.token_stall_seconds)
     assert stalls[13] == pytest.approx(3)
     assert stalls[30] == pytest.approx(20)
@@ -98,9 +98,9 @@ def judged(
     phases: Phases | None = None,
     prompt_share: float | None = None,
     limits: Limits | None = None,
-) -> State:
-    past = History(tuple(map(float, range(len(samples)))), samples, frozenset())
-    return verdict(
+) -> SaturationState:
+    past = EngineHistory(tuple(map(float, range(len(samples)))), samples, frozenset())
+    return judge_state(
         past,
         phases or Phases(decode_streams=3.0, prefill_streams=0.1),
         prompt_share=prompt_share,
@@ -115,66 +115,66 @@ IDLE = [sample(7, running=0, waiting=0, usage=0) for _ in range(5)]
 
 
 def test_nothing_at_all_is_idle_and_so_is_a_page_without_gauges() -> None:
-    assert judged(*IDLE) is State.IDLE
-    assert judged(sample(7, running=None, waiting=None, usage=None)) is State.IDLE
+    assert judged(*IDLE) is SaturationState.IDLE
+    assert judged(sample(7, running=None, waiting=None, usage=None)) is SaturationState.IDLE
 
 
 def test_a_short_request_between_two_scrapes_is_no_idleness() -> None:
-    assert judged(*IDLE, sample(9, running=0, waiting=0, usage=0)) is State.HEALTHY
+    assert judged(*IDLE, sample(9, running=0, waiting=0, usage=0)) is SaturationState.HEALTHY
 
 
 def test_a_full_cache_without_a_queue_is_healthy() -> None:
-    assert judged(*(sample(second, running=9, waiting=0, usage=0.99) for second in range(5))) is State.HEALTHY
+    assert judged(*(sample(second, running=9, waiting=0, usage=0.99) for second in range(5))) is SaturationState.HEALTHY
 
 
 def test_a_queue_must_be_seen_three_times_to_begin_and_be_missed_three_times_to_end() -> None:
-    assert judged(*QUEUE[:2]) is State.HEALTHY
+    assert judged(*QUEUE[:2]) is SaturationState.HEALTHY
     gone = [sample(second, running=4, waiting=0, usage=0.5) for second in (5, 6, 7)]
     shown = followed([(float(second), one) for second, one in enumerate([*QUEUE, *gone])], Thresholds(hysteresis=0.1))
-    assert [one.state for one in shown[:2]] == [State.HEALTHY] * 2
-    assert [one.state for one in shown[2:-1]] == [State.CONCURRENCY_LIMITED] * 5
-    assert shown[-1].state is State.HEALTHY
+    assert [one.state for one in shown[:2]] == [SaturationState.HEALTHY] * 2
+    assert [one.state for one in shown[2:-1]] == [SaturationState.CONCURRENCY_LIMITED] * 5
+    assert shown[-1].state is SaturationState.HEALTHY
 
 
 def test_clients_that_give_up_are_no_preemption() -> None:
     def at(second: int, running: float, waiting: float) -> EngineSample:
         return replace(sample(second, running=running, waiting=waiting, usage=0.1), request_latency=Histogram(3, 3))
 
-    assert judged(at(0, 6, 15), at(1, 4, 18), at(2, 2, 20)) is State.CONCURRENCY_LIMITED
+    assert judged(at(0, 6, 15), at(1, 4, 18), at(2, 2, 20)) is SaturationState.CONCURRENCY_LIMITED
 
 
 def test_what_was_paused_with_room_to_spare_was_not_preempted() -> None:
     resumed = [
         replace(one, kv_cache_usage=0.02, preemptions=float(4 * (second > 2))) for second, one in enumerate(QUEUE)
     ]
-    assert judged(*resumed) is State.CONCURRENCY_LIMITED
+    assert judged(*resumed) is SaturationState.CONCURRENCY_LIMITED
 
 
 def test_refusals_belong_to_the_engine_that_has_something_to_do() -> None:
     idle = [replace(one, rejections=float(second)) for second, one in enumerate(IDLE)]
-    assert judged(*idle) is State.IDLE
+    assert judged(*idle) is SaturationState.IDLE
 
 
 def test_a_queue_that_a_single_scrape_saw_is_healthy() -> None:
     samples = [sample(second, running=4, waiting=9 if second == 4 else 0, usage=0.99) for second in range(5)]
-    assert judged(*samples) is State.HEALTHY
+    assert judged(*samples) is SaturationState.HEALTHY
 
 
 def test_a_cache_limits_where_the_next_prompt_does_not_fit_however_far_from_full() -> None:
-    assert judged(*QUEUE, prompt_share=0.6) is State.KV_CACHE_FULL
-    assert judged(*QUEUE, prompt_share=0.4) is State.CONCURRENCY_LIMITED
+    assert judged(*QUEUE, prompt_share=0.6) is SaturationState.KV_CACHE_FULL
+    assert judged(*QUEUE, prompt_share=0.4) is SaturationState.CONCURRENCY_LIMITED
 
 
 def test_a_valley_between_two_batches_is_no_relief() -> None:
     samples = [sample(second, running=4, waiting=5, usage=usage) for second, usage in enumerate((0.98, 0.9, 0.5, 0.4))]
-    assert judged(*samples) is State.KV_CACHE_FULL
+    assert judged(*samples) is SaturationState.KV_CACHE_FULL
 
 
 def test_preemptions_go_before_a_full_cache_and_refusals_before_both() -> None:
     full = [sample(second, running=4, waiting=5, usage=0.99) for second in range(5)]
     preempted = sample(5, running=4, waiting=5, usage=0.99, preemptions=1)
-    assert judged(*full, preempted) is State.PREEMPTING
-    assert judged(*full, replace(preempted, rejections=1.0)) is State.SHEDDING
+    assert judged(*full, preempted) is SaturationState.PREEMPTING
+    assert judged(*full, replace(preempted, rejections=1.0)) is SaturationState.SHEDDING
 
 
 def test_running_requests_that_are_back_in_the_queue_were_preempted_before_it_is_counted() -> None:
@@ -183,47 +183,55 @@ def test_running_requests_that_are_back_in_the_queue_were_preempted_before_it_is
         return replace(sample(second, running=running, waiting=waiting, usage=0.9), request_latency=whole)
 
     thrown_out = [at(0, 16, 1, 3), at(1, 14, 3, 3), at(2, 12, 5, 3)]
-    assert judged(*thrown_out) is State.PREEMPTING
-    assert judged(*thrown_out[:2], at(2, 10, 5, 5)) is State.PREEMPTING
+    assert judged(*thrown_out) is SaturationState.PREEMPTING
+    assert judged(*thrown_out[:2], at(2, 10, 5, 5)) is SaturationState.PREEMPTING
     finished = [at(0, 16, 1, 3), at(1, 14, 3, 5), at(2, 12, 5, 7)]
-    assert judged(*finished) is State.CONCURRENCY_LIMITED
+    assert judged(*finished) is SaturationState.CONCURRENCY_LIMITED
     left = [at(0, 16, 1, 3), at(1, 14, 1, 3), at(2, 12, 1, 3)]
-    assert judged(*left) is State.CONCURRENCY_LIMITED
+    assert judged(*left) is SaturationState.CONCURRENCY_LIMITED
 
 
 def test_requests_that_wait_for_something_else_are_deferred() -> None:
     deferred = [replace(one, requests_deferred=4.0) for one in QUEUE]
-    assert judged(*deferred) is State.DEFERRED
-    assert judged(*(replace(one, requests_deferred=2.0) for one in QUEUE)) is State.CONCURRENCY_LIMITED
+    assert judged(*deferred) is SaturationState.DEFERRED
+    assert judged(*(replace(one, requests_deferred=2.0) for one in QUEUE)) is SaturationState.CONCURRENCY_LIMITED
 
 
 def test_a_queue_with_nothing_running_has_another_cause_than_capacity() -> None:
     nothing = replace(QUEUE[0], requests_running=0.0)
-    assert judged(*[nothing] * 5) is State.DEFERRED
+    assert judged(*[nothing] * 5) is SaturationState.DEFERRED
 
 
 def test_a_page_without_running_requests_during_a_long_step_is_no_other_cause() -> None:
     """A page shows what ran after the step before: all of it may have ended there."""
     between = [replace(one, requests_running=0.0) for one in QUEUE[2:]]
-    assert judged(*QUEUE[:2], *between) is State.CONCURRENCY_LIMITED
+    assert judged(*QUEUE[:2], *between) is SaturationState.CONCURRENCY_LIMITED
 
 
 @pytest.mark.parametrize(
     ("phases", "limits", "state"),
     [
-        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(), State.CONCURRENCY_LIMITED),
-        (Phases(decode_streams=2.0, prefill_streams=2.0), Limits(), State.PREFILL_LIMITED),
-        (Phases(decode_streams=1.0, prefill_streams=0.0), Limits(), State.PREFILL_LIMITED),
-        (Phases(decode_streams=4.0, prefill_streams=0.0), Limits(), State.CONCURRENCY_LIMITED),
-        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=4), State.CONCURRENCY_LIMITED),
-        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=256), State.PREFILL_LIMITED),
-        (Phases(decode_streams=3.0, step_tokens=500.0), Limits(max_num_batched_tokens=512), State.PREFILL_LIMITED),
-        (Phases(decode_streams=3.6, step_tokens=100.0), Limits(max_num_batched_tokens=512), State.CONCURRENCY_LIMITED),
-        (Phases(), Limits(), State.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(), SaturationState.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=2.0, prefill_streams=2.0), Limits(), SaturationState.PREFILL_LIMITED),
+        (Phases(decode_streams=1.0, prefill_streams=0.0), Limits(), SaturationState.PREFILL_LIMITED),
+        (Phases(decode_streams=4.0, prefill_streams=0.0), Limits(), SaturationState.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=4), SaturationState.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=256), SaturationState.PREFILL_LIMITED),
+        (
+            Phases(decode_streams=3.0, step_tokens=500.0),
+            Limits(max_num_batched_tokens=512),
+            SaturationState.PREFILL_LIMITED,
+        ),
+        (
+            Phases(decode_streams=3.6, step_tokens=100.0),
+            Limits(max_num_batched_tokens=512),
+            SaturationState.CONCURRENCY_LIMITED,
+        ),
+        (Phases(), Limits(), SaturationState.CONCURRENCY_LIMITED),
     ],
 )
 def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
-    phases: Phases, limits: Limits, state: State
+    phases: Phases, limits: Limits, state: SaturationState
 ) -> None:
     assert judged(*QUEUE, phases=phases, limits=limits) is state
 
@@ -231,9 +239,9 @@ def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
 def test_many_requests_that_come_and_go_while_others_wait_are_not_held_by_slots() -> None:
     decoding = Phases(decode_streams=400.0, prefill_streams=2.0)
     swinging = [sample(second, running=400 + 7 * (second % 5), waiting=50, usage=0.5) for second in range(15)]
-    assert judged(*swinging, phases=decoding) is State.PREFILL_LIMITED
+    assert judged(*swinging, phases=decoding) is SaturationState.PREFILL_LIMITED
     pinned = [sample(second, running=256 - (second % 4 == 0), waiting=50, usage=0.5) for second in range(15)]
-    assert judged(*pinned, phases=decoding) is State.CONCURRENCY_LIMITED
+    assert judged(*pinned, phases=decoding) is SaturationState.CONCURRENCY_LIMITED
 
 
 def followed(
@@ -248,9 +256,9 @@ def followed(
     for count in range(1, len(samples) + 1):
         times, seen = zip(*samples[:count], strict=True)
         chosen = thresholds or Thresholds()
-        past = recent(History(times, seen, frozenset()), chosen.memory)
+        past = select_recent(EngineHistory(times, seen, frozenset()), chosen.memory)
         busy = phases[count - 1] if phases else Phases()
-        found = advance(found, past, busy, prompt_share=0.1, limits=limits or Limits(), thresholds=chosen)
+        found = advance_saturation(found, past, busy, prompt_share=0.1, limits=limits or Limits(), thresholds=chosen)
         shown.append(found)
     return shown
 
@@ -258,14 +266,14 @@ def followed(
 def test_waiting_with_nothing_running_is_stuck_after_half_a_minute_and_not_before() -> None:
     blocked = [(float(second), sample(7, running=0, waiting=2, usage=0)) for second in range(40)]
     shown = followed(blocked)
-    assert [one.state is State.STUCK for one in shown] == [second >= 30 for second in range(40)]
+    assert [one.state is SaturationState.STUCK for one in shown] == [second >= 30 for second in range(40)]
 
 
 def test_a_token_or_a_running_request_ends_the_wait_for_stuck() -> None:
     for broken in (sample(8, running=0, waiting=2, usage=0), sample(7, running=1, waiting=2, usage=0)):
         blocked = [(float(second), sample(7, running=0, waiting=2, usage=0)) for second in range(20)]
         after = [(float(second), replace(broken, requests_running=0.0)) for second in range(21, 45)]
-        assert State.STUCK not in {one.state for one in followed([*blocked, (20.0, broken), *after])}
+        assert SaturationState.STUCK not in {one.state for one in followed([*blocked, (20.0, broken), *after])}
 
 
 WALK = st.lists(st.integers(-1, 1), min_size=20, max_size=120)
@@ -347,6 +355,6 @@ def test_any_order_of_pages_gaps_and_restarts_gives_exactly_one_state_and_never_
     for seconds, found, there in steps:
         time += seconds
         engines = {KEY: found} if there else {}
-        state = succeed(state, Page(None, False, engines), Timing(time, time, None), TARGET)
-        shown = snapshot(state, TARGET)
-        assert [isinstance(engine.state, State) for engine in shown.engines] == [True] * len(engines)
+        state = fold_page(state, Page(None, False, engines), ScrapeTiming(time, time, None), TARGET)
+        shown = build_snapshot(state, TARGET)
+        assert [isinstance(engine.state, SaturationState) for engine in shown.engines] == [True] * len(engines)

@@ -18,11 +18,11 @@ import yaml
 
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.config.resolve import parse
+from phasewatch.config.resolve import parse_config
 from phasewatch.demo.ollama.moments import SECOND
 from phasewatch.demo.ollama.wire import Model
-from phasewatch.metrics.collector import target_families
-from phasewatch.recordings.format import Reader
+from phasewatch.metrics.collector import build_target_families
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from tests.support.fakes import Exporter
 from tests.support.model_folders import config as model_config
@@ -93,13 +93,13 @@ def _results(url: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def recorded_lines(recording: str, name: str, model: Path, end: float, exporters: Sequence[str]) -> Iterator[str]:
     """What exporters show of a recording that ends at a Unix time, scrape by scrape, in OpenMetrics."""
-    (target,) = parse(_FACTS.format(name=name, model=model)).targets
-    reader = Reader(RECORDINGS / f"{recording}.jsonl.xz")
+    (target,) = parse_config(_FACTS.format(name=name, model=model)).targets
+    reader = RecordingReader(RECORDINGS / f"{recording}.jsonl.xz")
     shown = list(replay(reader, target))
     shift = end - shown[-1][0]
     clock = shift - (reader.header.wall_start or 0.0)
     for moment, snapshot in shown:
-        for family in target_families([snapshot]):
+        for family in build_target_families([snapshot]):
             for sample in family.samples:
                 value = _moved(sample.name, sample.value, clock)
                 for instance in exporters:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from tests.support.paths import RECORDINGS
 from tests.support.processes import PATIENCE, eventually
 
@@ -27,7 +27,7 @@ _LOGFMT: Final = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"=]*)(?: |$)')
 @cache
 def recorded_page(name: str = "single-stream") -> bytes:
     """The last page of a recording."""
-    *_, last = Reader(RECORDINGS / f"{name}.jsonl.xz").scrapes()
+    *_, last = RecordingReader(RECORDINGS / f"{name}.jsonl.xz").scrapes()
     assert last.answer is not None
     return last.answer.body
 

@@ -17,13 +17,13 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.quantiles import Quantile
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.app import bind
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.snapshot.health import Trouble
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineReading, ModelReading, ServerFacts, TargetSnapshot
+from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot
 from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, LoadHistory
 from phasewatch.web.routes import View, create_app
 from tests.support.processes import PATIENCE, eventually
@@ -32,7 +32,7 @@ STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=0.0, sc
 PREFIX = "/watch"
 HOSTILE = """<script>alert('x')</script>"><img src=x onerror=alert(1)>&amp;\u05d0\u05d1\u202e""" + "long" * 60
 
-KNOWN = EngineReading(
+KNOWN = EngineSnapshot(
     EngineKey("meta-llama/Llama-3.1-8B-Instruct", "0"),
     Phases(
         prefill_tokens_per_second=6_120.4,
@@ -58,9 +58,9 @@ KNOWN = EngineReading(
         prefill_ceiling_ratio=0.272,
     ),
     0.4,
-    State.KV_CACHE_FULL,
+    SaturationState.KV_CACHE_FULL,
 )
-UNKNOWN = EngineReading(EngineKey("tiny", "0"), state=State.IDLE)
+UNKNOWN = EngineSnapshot(EngineKey("tiny", "0"), state=SaturationState.IDLE)
 UP = TargetSnapshot(
     name="chat",
     backend="vllm",
@@ -91,7 +91,7 @@ OLLAMA = replace(
     url="http://127.0.0.1:11434",
     facts=ServerFacts("0.33.0"),
     engines=(
-        EngineReading(
+        EngineSnapshot(
             EngineKey("qwen3:14b", None),
             Phases(prefill_tokens_per_second=1_640.0, decode_tokens_per_second=21.7),
             Latencies(time_to_first_token=Latency(mean=0.412)),
@@ -105,18 +105,20 @@ OLLAMA = replace(
         ),
     ),
     models=(
-        ModelReading(
+        ModelSnapshot(
             "qwen3:14b", loaded=1.0, bytes=12.4e9, gpu_ratio=0.82, context_length_tokens=8192.0,
             expiry=time.time() + 252, probe=ProbeRecord(probes=7, success=True, last_success=time.time() - 185),
         ),
-        ModelReading("llama3.1:8b", loaded=0.0),
+        ModelSnapshot("llama3.1:8b", loaded=0.0),
     ),
 )  # fmt: skip
 
 
 def eight() -> tuple[TargetSnapshot, ...]:
     """Eight models, in as many states."""
-    states = (State.HEALTHY, *(state for state in State if state is not State.HEALTHY))[:8]
+    states = (SaturationState.HEALTHY, *(state for state in SaturationState if state is not SaturationState.HEALTHY))[
+        :8
+    ]
     return tuple(
         replace(
             UP, name=f"chat-{number}", engines=(replace(KNOWN, key=EngineKey(f"model-{number}", "0"), state=state),)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from phasewatch.backends.ollama.inventory import Details, Inventory, Loaded, Stored
-from phasewatch.backends.ollama.probes.response import Sample, sample
-from phasewatch.scrape.http import Answer
+from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, ModelDetails, StoredModel
+from phasewatch.backends.ollama.probes.response import ProbeTimings, extract_timings
+from phasewatch.scrape.http import Response
 from tests.support.paths import RECORDINGS
 
 A: Final = "a" * 64
@@ -15,7 +15,7 @@ B: Final = "b" * 64
 WALL: Final = 1_800_000_000.0
 """Unix time at which these tests begin."""
 
-GGUF: Final = Details("gguf", "llama", "8.0B", "Q4_K_M")
+GGUF: Final = ModelDetails("gguf", "llama", "8.0B", "Q4_K_M")
 
 
 def seeded(seed: int = 1) -> Random:
@@ -29,34 +29,34 @@ def recorded(name: str) -> dict[str, Any]:
     return body
 
 
-def answered(name: str, **changes: Any) -> Answer:
+def answered(name: str, **changes: Any) -> Response:
     """A recorded answer as it came over the wire, with some keys of its body changed; None takes one away."""
     found = json.loads((RECORDINGS / "ollama-0.33" / f"{name}.json").read_text())
     if "_raw" in found["body"]:
-        return Answer(found["status"], "text/plain", found["body"]["_raw"].encode())
+        return Response(found["status"], "text/plain", found["body"]["_raw"].encode())
     body = {key: value for key, value in {**found["body"], **changes}.items() if value is not None}
-    return Answer(found["status"], "application/json", json.dumps(body).encode())
+    return Response(found["status"], "application/json", json.dumps(body).encode())
 
 
-def loaded(name: str = "a:latest", digest: str = A, **facts: Any) -> Loaded:
+def loaded(name: str = "a:latest", digest: str = A, **facts: Any) -> LoadedModel:
     """A model in memory for five minutes more."""
-    known = Loaded(name, digest, 5e9, 5e9, 4096, WALL + 300, GGUF)
+    known = LoadedModel(name, digest, 5e9, 5e9, 4096, WALL + 300, GGUF)
     return replace(known, **facts)
 
 
-def stored(name: str = "a:latest", digest: str = A, **facts: Any) -> Stored:
+def stored(name: str = "a:latest", digest: str = A, **facts: Any) -> StoredModel:
     """A model on disk that completes text."""
-    return replace(Stored(name, digest, frozenset({"completion"}), remote=False, details=GGUF), **facts)
+    return replace(StoredModel(name, digest, frozenset({"completion"}), remote=False, details=GGUF), **facts)
 
 
-def inventory(*models: Loaded, disk: tuple[Stored, ...] | None = None) -> Inventory:
+def inventory(*models: LoadedModel, disk: tuple[StoredModel, ...] | None = None) -> Inventory:
     """What is in memory; on disk are those models, unless told otherwise."""
     listed = [stored(model.name, model.digest) for model in models] if disk is None else disk
     return Inventory(models, {model.name: model for model in listed})
 
 
-def figures(**changes: Any) -> Sample:
+def figures(**changes: Any) -> ProbeTimings:
     """What a recorded answer to a prompt of 199 tokens tells, with some of it changed."""
-    found = sample(recorded("unique_prefix"), version=None, model_format="gguf")
+    found = extract_timings(recorded("unique_prefix"), version=None, model_format="gguf")
     assert found is not None
     return replace(found, **changes)

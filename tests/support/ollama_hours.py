@@ -8,12 +8,12 @@ from typing import Any, Final, Protocol
 import httpx
 from structlog.testing import capture_logs
 
-from phasewatch.backends.ollama.scraper import OllamaMonitor
+from phasewatch.backends.ollama.scraper import OllamaScraper
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.config.resolve import Target
 from phasewatch.demo.ollama.wire import Model
-from phasewatch.metrics.collector import target_families
+from phasewatch.metrics.collector import build_target_families
 from tests.support.ollama_facts import seeded
 from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.pages import Metrics
@@ -102,7 +102,7 @@ def watch(
     target = Target("o", "ollama", URL, probe=settings or ProbeSettings(), device=device or DeviceSettings())
 
     async def work() -> None:
-        monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, wrap(transport), seeded(seed))
+        monitor = OllamaScraper(target, timeline.clock, timeline.wall_clock, wrap(transport), seeded(seed))
         began, ended = timeline.clock(), asyncio.Event()
         # Which devices this machine has is nothing to a simulated server.
         jobs = [
@@ -129,11 +129,11 @@ def watch(
     return watched
 
 
-def shown(monitor: OllamaMonitor) -> Metrics:
+def shown(monitor: OllamaScraper) -> Metrics:
     """What /metrics shows of a target."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in target_families([monitor.current()])
+        for family in build_target_families([monitor.current()])
         for sample in family.samples
     }
 

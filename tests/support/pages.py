@@ -5,7 +5,7 @@ import lzma
 from collections.abc import Iterable, Iterator, Mapping
 
 from phasewatch.config.resolve import Target
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from tests.support.paths import RECORDINGS
 
@@ -30,7 +30,7 @@ def body_at(name: str, time: float) -> str:
 def replayed(name: str, *, window: float = 60.0, api_servers: int | None = None) -> Iterator[tuple[float, Metrics]]:
     """What /metrics shows after each scrape of a recording."""
     target = Target("recording", "vllm", "http://recording.invalid", window=window, api_servers=api_servers)
-    for line in as_json(Reader(RECORDINGS / f"{name}.jsonl.xz"), target):
+    for line in as_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         found = json.loads(line)
         yield found["t"], {(m["name"], tuple(sorted(m["labels"].items()))): m["value"] for m in found["metrics"]}
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
-from phasewatch.backends.equipment import Equipment, devices_of
+from phasewatch.backends.equipment import Equipment, resolve_devices
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.state import TargetState, snapshot, succeed
+from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_page
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.resolve import Limits, Target
 from phasewatch.demo.ledger import Step
@@ -18,8 +18,8 @@ from phasewatch.demo.vllm.page import VERSION, metrics_page
 from phasewatch.demo.vllm.settings import Settings
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
 from phasewatch.models.sources.folder import costs_of_folder
-from phasewatch.snapshot.health import Timing
-from phasewatch.snapshot.target import EngineReading, ServerFacts
+from phasewatch.snapshot.health import ScrapeTiming
+from phasewatch.snapshot.target import EngineSnapshot, ServerFacts
 
 STARTED = 1_795_920_411.0
 
@@ -63,15 +63,15 @@ def simulated(*workloads: Workload, settings: Settings = SERVER, seed: int = 1) 
     return Simulated(Engine(settings, machine(DEVICE, MODEL), crowd), crowd, settings)
 
 
-def readings(server: Server, watched: Target, times: Iterator[float]) -> Iterator[tuple[float, EngineReading]]:
+def readings(server: Server, watched: Target, times: Iterator[float]) -> Iterator[tuple[float, EngineSnapshot]]:
     """What is shown of the only engine after each scrape, at these times."""
-    device, _ = devices_of(watched, ())
+    device, _ = resolve_devices(watched, ())
     state = TargetState(equipment=Equipment(device, costs_of_folder(MODEL)[0]), facts=ServerFacts(version=VERSION))
     reader = PageReader()
     for time in times:
         server.advance(time)
-        state = succeed(state, reader.read(server.page()), Timing(time, time, None), watched)
-        (reading,) = snapshot(state, watched).engines
+        state = fold_page(state, reader.read(server.page()), ScrapeTiming(time, time, None), watched)
+        (reading,) = build_snapshot(state, watched).engines
         yield time, reading
 
 

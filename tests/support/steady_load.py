@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from phasewatch.analysis.ceiling import Ceiling, ceiling
-from phasewatch.analysis.phases import phases
-from phasewatch.analysis.queue import load
+from phasewatch.analysis.ceiling import Ceiling, compute_ceiling
+from phasewatch.analysis.phases import compute_phases
+from phasewatch.analysis.queue import measure_load
 from phasewatch.analysis.samples import EngineSample, Histogram
-from phasewatch.analysis.window import History, increase
+from phasewatch.analysis.window import EngineHistory, compute_increase
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts
 
@@ -41,14 +41,14 @@ class Steady:
     flops: float | None = None
     read_bytes: float | None = None
 
-    def history(self) -> History:
+    def history(self) -> EngineHistory:
         """The two ends of the window."""
         gauges = EngineSample(
             requests_running=self.streams,
             kv_cache_usage=self.streams * self.context / CAPACITY,
             cache_config={"kv_cache_size_tokens": str(CAPACITY)},
         )
-        return History((0.0, self.seconds), (self._at(gauges, 0.0), self._at(gauges, self.seconds)), frozenset())
+        return EngineHistory((0.0, self.seconds), (self._at(gauges, 0.0), self._at(gauges, self.seconds)), frozenset())
 
     def _at(self, gauges: EngineSample, time: float) -> EngineSample:
         steps, prompts = self.steps_per_second * time, self.prompts * time / self.seconds
@@ -71,14 +71,14 @@ class Steady:
         )
 
 
-def measured(past: History, device: DeviceFacts, model: ModelCosts, *, engines: int = 1) -> Ceiling:
+def measured(past: EngineHistory, device: DeviceFacts, model: ModelCosts, *, engines: int = 1) -> Ceiling:
     """What is found over a window, of one API server."""
-    growth = increase(past)
-    return ceiling(
+    growth = compute_increase(past)
+    return compute_ceiling(
         past,
         growth,
-        phases(past, growth, one_api_server=True, version="0.32.0"),
-        load(past, growth, alone=True),
+        compute_phases(past, growth, one_api_server=True, version="0.32.0"),
+        measure_load(past, growth, alone=True),
         device,
         model,
         engines=engines,

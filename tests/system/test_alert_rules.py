@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import ConfigError
 from phasewatch.metrics.collector import TABLE
 from tests.support.paths import ALERTS
@@ -119,7 +119,7 @@ def test_every_metric_that_a_description_asks_for_exists() -> None:
 def test_every_state_that_a_rule_names_exists() -> None:
     text = (RULES / "phasewatch-alerts.yml").read_text()
     named = set(re.findall(r'state="(\w+)"|Labels\.state "(\w+)"', text))
-    assert {one or other for one, other in named} == {state.value for state in State} - {"idle", "healthy"}
+    assert {one or other for one, other in named} == {state.value for state in SaturationState} - {"idle", "healthy"}
 
 
 def test_no_rule_hangs_on_how_a_version_writes_a_number_in_a_label() -> None:
@@ -157,20 +157,20 @@ def test_the_rules_that_choose_a_threshold_are_those_of_the_generator() -> None:
 def first_steps() -> Iterator[tuple[str, str]]:
     """Alerts, and what their description has to say."""
     states = {
-        "LLMKvCacheFull": State.KV_CACHE_FULL,
-        "LLMPreempting": State.PREEMPTING,
-        "LLMConcurrencyLimited": State.CONCURRENCY_LIMITED,
-        "LLMPrefillLimited": State.PREFILL_LIMITED,
-        "LLMRequestsDeferred": State.DEFERRED,
-        "LLMEngineStuck": State.STUCK,
-        "LLMShedding": State.SHEDDING,
+        "LLMKvCacheFull": SaturationState.KV_CACHE_FULL,
+        "LLMPreempting": SaturationState.PREEMPTING,
+        "LLMConcurrencyLimited": SaturationState.CONCURRENCY_LIMITED,
+        "LLMPrefillLimited": SaturationState.PREFILL_LIMITED,
+        "LLMRequestsDeferred": SaturationState.DEFERRED,
+        "LLMEngineStuck": SaturationState.STUCK,
+        "LLMShedding": SaturationState.SHEDDING,
     }
     for alert, state in states.items():
         yield alert, ADVICE[state].change[0]
     for advice in ADVICE.values():
         for step in advice.change[:1]:
             yield "LLMWaitingQueueGrowing", step
-    yield "LLMEngineStuck", ADVICE[State.STUCK].change[1]
+    yield "LLMEngineStuck", ADVICE[SaturationState.STUCK].change[1]
     queue, prefill = COMPLAINTS["slow_first_token"].change
     yield "LLMTimeToFirstTokenHighQueue", queue
     yield "LLMTimeToFirstTokenHighPrefill", prefill

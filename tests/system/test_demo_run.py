@@ -18,9 +18,9 @@ import pytest
 import yaml
 from starlette.types import ASGIApp
 
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import BindError, DemoError
-from phasewatch.config.resolve import parse
+from phasewatch.config.resolve import parse_config
 from phasewatch.demo.clock import LONGEST_TICK
 from phasewatch.demo.ollama.models import SMALL
 from phasewatch.demo.run import (
@@ -260,7 +260,7 @@ def test_wrong_words_are_refused(words: tuple[str, str], message: str) -> None:
 
 
 def test_the_configuration_is_one_that_an_operator_could_write() -> None:
-    config = parse(configuration(URLS))
+    config = parse_config(configuration(URLS))
     assert config.notes == ()
     vllm, ollama = config.targets
     assert (vllm.name, vllm.backend, vllm.url) == (VLLM_NAME, "vllm", URLS[VLLM_NAME])
@@ -294,5 +294,5 @@ def test_the_page_is_told_where_somebody_on_this_machine_finds_it(host: str, add
 
 
 def test_there_is_something_to_look_at_in_every_state() -> None:
-    assert LOOK_AT.keys() == set(State)
+    assert LOOK_AT.keys() == set(SaturationState)
     assert {name for names in LOOK_AT.values() for name in names} <= {metric.name for metric in TABLE}

@@ -14,8 +14,8 @@ from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
-from phasewatch.analysis.saturation import State
-from phasewatch.snapshot.target import EngineReading, TargetSnapshot
+from phasewatch.analysis.saturation import SaturationState
+from phasewatch.snapshot.target import EngineSnapshot, TargetSnapshot
 from phasewatch.web.landing.page import REFRESH_SECONDS
 from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, UP, Shown, eight, recorded, served
 from tests.support.processes import PATIENCE, free_port, needs
@@ -25,12 +25,12 @@ pytestmark = needs("chromium")
 
 SIZES = ((1600, 1000), (1000, 800), (390, 844))
 WITHOUT_FACTS = replace(UP, name="elsewhere", engines=(replace(KNOWN, ceiling=Ceiling()),))
-ABSURD = EngineReading(
+ABSURD = EngineSnapshot(
     KNOWN.key,
     Phases(1e308, 1e308, 1e308, 1e308),
     load=Load(1e308, 1e308, kv_cache_usage_ratio=1e308),
     ceiling=Ceiling(decode_ceiling_tokens_per_second={"weights": 1e-308}, decode_ceiling_ratio={"weights": 1e308}),
-    state=State.HEALTHY,
+    state=SaturationState.HEALTHY,
 )
 STRANGE = replace(UP, name=HOSTILE, url=HOSTILE, engines=(replace(KNOWN, key=EngineKey(HOSTILE, HOSTILE)),))
 CASES = {
@@ -211,29 +211,29 @@ def test_what_was_opened_stays_open_when_a_model_before_it_goes(visit: Open) -> 
 
 
 def test_what_was_opened_and_the_focus_stay_when_the_state_changes_and_when_cards_move(visit: Open) -> None:
-    def show(*states: State) -> None:
+    def show(*states: SaturationState) -> None:
         shown.targets = tuple(
             replace(target, engines=(replace(target.engines[0], state=state),))
             for target, state in zip(eight()[:2], states, strict=True)
         )
 
     shown = Shown()
-    show(State.HEALTHY, State.KV_CACHE_FULL)
+    show(SaturationState.HEALTHY, SaturationState.KV_CACHE_FULL)
     with served(shown) as url:
         seen = visit(url)
         opened = seen.page.locator("#models article", has_text="model-1").locator("details")
         opened.locator("summary").click()
-        show(State.HEALTHY, State.STUCK)
+        show(SaturationState.HEALTHY, SaturationState.STUCK)
         seen.wait()
         seen.shows("Take it out of the load balancer")
         shown.targets = shown.targets[::-1]
         seen.wait()
         seen.page.locator("article:first-child", has_text="model-1").wait_for()
         assert opened.evaluate("(found) => found.open && found.firstChild === document.activeElement")
-        show(State.HEALTHY, State.HEALTHY)
+        show(SaturationState.HEALTHY, SaturationState.HEALTHY)
         seen.wait()
         opened.wait_for(state="hidden")
-        show(State.HEALTHY, State.PREEMPTING)
+        show(SaturationState.HEALTHY, SaturationState.PREEMPTING)
         seen.wait()
         seen.shows("--watermark")
         assert opened.evaluate("(found) => found.open")
@@ -244,7 +244,7 @@ def test_advice_for_another_state_takes_the_place_of_the_old(visit: Open) -> Non
     with served(shown) as url:
         seen = visit(url)
         seen.shows("--gpu-memory-utilization")
-        shown.targets = (replace(UP, engines=(replace(KNOWN, state=State.STUCK),)),)
+        shown.targets = (replace(UP, engines=(replace(KNOWN, state=SaturationState.STUCK),)),)
         seen.wait()
         seen.shows("Take it out of the load balancer")
         assert seen.page.locator("details").count() == 1

@@ -11,7 +11,7 @@ import pytest
 
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.app import Exporter
-from phasewatch.config.resolve import load
+from phasewatch.config.resolve import load_config
 from tests.support.fakes import FakeVllm
 from tests.support.processes import PATIENCE
 
@@ -24,7 +24,7 @@ def vllm(name: str, url: str, interval: str = "100ms") -> dict[str, Any]:
 
 def run(path: Path, look: Callable[[Exporter], Awaitable[None]]) -> None:
     async def go() -> None:
-        exporter = Exporter(path, load(path))
+        exporter = Exporter(path, load_config(path))
         exporter.start()
         try:
             await look(exporter)
@@ -76,6 +76,6 @@ def test_the_page_knows_which_models_are_to_be_probed(
     path = tmp_path / "phasewatch.yml"
     target = {"name": "o", "backend": "ollama", "url": "http://127.0.0.1:9", "probe": probe}
     path.write_text(json.dumps({"targets": [target]}))
-    exporter = Exporter(path, load(path))
+    exporter = Exporter(path, load_config(path))
     assert {model: exporter.probes("o", model) for model in probed} == probed
     assert exporter.probes("a target that has just been removed", "m")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Advice:
     avoid: tuple[str, ...] = ()
 
 
-ADVICE: Final[Mapping[State, Advice]] = {
-    State.IDLE: Advice("Idle", "No request runs or waits, and none did a moment ago."),
-    State.HEALTHY: Advice("Healthy", "Requests are served as they come; what waits does not wait for long."),
-    State.KV_CACHE_FULL: Advice(
+ADVICE: Final[Mapping[SaturationState, Advice]] = {
+    SaturationState.IDLE: Advice("Idle", "No request runs or waits, and none did a moment ago."),
+    SaturationState.HEALTHY: Advice("Healthy", "Requests are served as they come; what waits does not wait for long."),
+    SaturationState.KV_CACHE_FULL: Advice(
         "KV cache full",
         "Requests wait because their prompts find no room in the KV cache. It need not be at 100 %: a request is admitted when its whole prompt fits.",
         (
@@ -42,7 +42,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         ),
         ("Do not raise --max-num-seqs: more requests would share the same cache, and preemptions begin.",),
     ),
-    State.PREEMPTING: Advice(
+    SaturationState.PREEMPTING: Advice(
         "Preempting",
         "The KV cache overflows while requests run, so some are thrown out and computed again later. Work is done twice, and their streams stand still meanwhile. vLLM counts a preemption only when the request goes on.",
         (
@@ -54,7 +54,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         ),
         ("Do not raise --max-num-seqs or --max-num-batched-tokens: both let more in.",),
     ),
-    State.CONCURRENCY_LIMITED: Advice(
+    SaturationState.CONCURRENCY_LIMITED: Advice(
         "All slots taken",
         "Requests wait although the KV cache has room: as many run as the server may run at once.",
         (
@@ -63,7 +63,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         ),
         ("Do not give the KV cache more memory: it is not what they wait for.",),
     ),
-    State.PREFILL_LIMITED: Advice(
+    SaturationState.PREFILL_LIMITED: Advice(
         "Prefill limited",
         "Requests wait although slots and KV cache have room: reading prompts takes up the steps of the engine.",
         (
@@ -76,7 +76,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
             "Do not quantise the KV cache for this: prefill is limited by compute.",
         ),
     ),
-    State.DEFERRED: Advice(
+    SaturationState.DEFERRED: Advice(
         "Deferred",
         "Requests wait for something other than capacity: KV cache from another server, a LoRA adapter, a grammar to be compiled, or a server that has been paused.",
         (
@@ -86,7 +86,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         ),
         ("Do not change --max-num-seqs or memory: capacity is there.",),
     ),
-    State.STUCK: Advice(
+    SaturationState.STUCK: Advice(
         "Stuck",
         "Requests wait, nothing runs, and no token has come for half a minute: the server is paused or asleep, or its scheduler hangs. /health says 200 all the same.",
         (
@@ -96,7 +96,7 @@ ADVICE: Final[Mapping[State, Advice]] = {
         ),
         ("Do not wait for it to recover by itself, and do not send it more.",),
     ),
-    State.SHEDDING: Advice(
+    SaturationState.SHEDDING: Advice(
         "Shedding load",
         "The server answers 503 to new requests because those it holds, waiting and running together, have reached --max-num-queued-reqs, or their prompts --max-num-queued-tokens. What it refuses is in no other metric.",
         (
@@ -169,6 +169,10 @@ OLLAMA: Final[Mapping[str, Advice]] = {
 }
 
 
-def advice_for(state: State, *, asleep: bool) -> Advice:
+def choose_advice(state: SaturationState, *, asleep: bool) -> Advice:
     """The words for what an engine is doing; a sleeping one is named as such when requests wait for it."""
-    return ASLEEP if asleep and state in {State.STUCK, State.DEFERRED, State.IDLE} else ADVICE[state]
+    return (
+        ASLEEP
+        if asleep and state in {SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE}
+        else ADVICE[state]
+    )

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from phasewatch.analysis.kv_cache_reads import HeldCache, held_cache
-from phasewatch.analysis.phases import Phases, ratio
-from phasewatch.analysis.queue import Load, mean_prompt_tokens
-from phasewatch.analysis.window import History, Increase
-from phasewatch.base.optional import product, total
+from phasewatch.analysis.kv_cache_reads import KvCacheReads, compute_kv_cache_reads
+from phasewatch.analysis.phases import Phases, divide
+from phasewatch.analysis.queue import Load, compute_mean_prompt_tokens
+from phasewatch.analysis.window import EngineHistory, Increase
+from phasewatch.base.optional import add, multiply
 from phasewatch.hardware.facts import DeviceFacts, Layout, Precision, Source
 from phasewatch.models.costs import ModelCosts
 
@@ -68,8 +68,8 @@ class Ceiling:
     prefill_ceiling_ratio: float | None = None
 
 
-def ceiling(
-    past: History,
+def compute_ceiling(
+    past: EngineHistory,
     growth: Increase | None,
     phases: Phases,
     load: Load,
@@ -95,32 +95,36 @@ def ceiling(
     if growth is None:
         return facts
     devices, delta, steps = _devices(device, engines), growth.grown, phases.engine_steps_per_second
-    flops = product(_flops(device, model.precision), devices)
-    held = held_cache(past, load.kv_cache_capacity_tokens, model, steps=steps, one_api_server=one_api_server)
+    flops = multiply(_flops(device, model.precision), devices)
+    held = compute_kv_cache_reads(
+        past, load.kv_cache_capacity_tokens, model, steps=steps, one_api_server=one_api_server
+    )
     # While anything decodes: streams x tokens that each gets per step. Idle time is not in it. Drafts that were turned
     # down are not either, though they touch experts: how many there were is not read.
-    weights = _weight_read_bytes(model, ratio(phases.decode_throughput_tokens_per_second, steps) or 1.0)
-    step_bytes = total(weights, held.read_bytes if held else None)
+    weights = _weight_read_bytes(model, divide(phases.decode_throughput_tokens_per_second, steps) or 1.0)
+    step_bytes = add(weights, held.read_bytes if held else None)
     limits = _decode_limits(device, model, step_bytes if steps else None, gpu_share=None)
-    read = _counted(product(steps, step_bytes), delta.estimated_read_bytes_per_gpu, devices, growth.seconds)
+    read = _counted(multiply(steps, step_bytes), delta.estimated_read_bytes_per_gpu, devices, growth.seconds)
     context = _prefill_context(past, growth, phases)
     derived = _operations_per_second(growth, phases, model, context, held)
     operations = _counted(derived, delta.estimated_flops_per_gpu, devices, growth.seconds)
-    prefill_limit = ratio(_of_one_request(device, _flops(device, model.precision)), _prefill_operations(model, context))
+    prefill_limit = divide(
+        _of_one_request(device, _flops(device, model.precision)), _prefill_operations(model, context)
+    )
     return replace(
         facts,
         weight_read_bytes=weights,
         decode_ceiling_tokens_per_second=limits,
         decode_ceiling_ratio=_share_of_limits(phases.decode_tokens_per_second, limits),
         memory_read_bytes_per_second=read,
-        memory_bandwidth_utilization_ratio=_quotients(read, product(device.memory_bandwidth, devices)),
+        memory_bandwidth_utilization_ratio=_quotients(read, multiply(device.memory_bandwidth, devices)),
         compute_utilization_ratio=_quotients(operations, flops),
         prefill_ceiling_tokens_per_second=prefill_limit,
-        prefill_ceiling_ratio=ratio(phases.prefill_tokens_per_second, prefill_limit),
+        prefill_ceiling_ratio=divide(phases.prefill_tokens_per_second, prefill_limit),
     )
 
 
-def single_stream_ceiling(
+def compute_single_stream_ceiling(
     device: DeviceFacts,
     model: ModelCosts,
     *,
@@ -140,7 +144,7 @@ def single_stream_ceiling(
     """
     cache = model.kv_cache
     kv = None if cache is None or context_tokens is None else cache.read_bytes(context_tokens)
-    limits = _decode_limits(device, model, total(_weight_read_bytes(model, 1.0), kv), gpu_share=gpu_share)
+    limits = _decode_limits(device, model, add(_weight_read_bytes(model, 1.0), kv), gpu_share=gpu_share)
     return replace(
         _facts(device, model, 1),
         decode_ceiling_tokens_per_second=limits,
@@ -148,7 +152,9 @@ def single_stream_ceiling(
     )
 
 
-def decode_ceiling(step_bytes: float | None, device: DeviceFacts, gpu_share: float | None = None) -> float | None:
+def compute_decode_ceiling(
+    step_bytes: float | None, device: DeviceFacts, gpu_share: float | None = None
+) -> float | None:
     """Steps per second that memory allows a single stream; tokens per second without speculation.
 
     Tensor parallel devices read their slices at the same time: bandwidths add. In a pipeline a token visits one after
@@ -164,20 +170,20 @@ def decode_ceiling(step_bytes: float | None, device: DeviceFacts, gpu_share: flo
     bandwidth = _of_one_request(device, device.memory_bandwidth)
     share = 1.0 if gpu_share is None else gpu_share
     if share >= 1:
-        return ratio(bandwidth, step_bytes)
+        return divide(bandwidth, step_bytes)
     host = _host_bandwidth(device)
     if share <= 0:
-        return ratio(host, step_bytes)
-    on_device = ratio(product(step_bytes, share), bandwidth)
-    return ratio(1.0, total(on_device, ratio(product(step_bytes, 1 - share), host)))
+        return divide(host, step_bytes)
+    on_device = divide(multiply(step_bytes, share), bandwidth)
+    return divide(1.0, add(on_device, divide(multiply(step_bytes, 1 - share), host)))
 
 
 def _facts(device: DeviceFacts, model: ModelCosts, engines: int) -> Ceiling:
     """What needs no load. Of replicas each engine of the page has its share."""
     devices = _devices(device, engines)
     cache = model.kv_cache
-    bandwidth = product(device.memory_bandwidth, devices)
-    flops = product(_flops(device, model.precision), devices)
+    bandwidth = multiply(device.memory_bandwidth, devices)
+    flops = multiply(_flops(device, model.precision), devices)
     return Ceiling(
         device_info=None if device.name is None else (device.name, device.count),
         device_memory_bandwidth_bytes_per_second=_told(device.bandwidth_source, bandwidth),
@@ -200,7 +206,7 @@ def _devices(device: DeviceFacts, engines: int) -> float:
 
 def _of_one_request(device: DeviceFacts, rate: float | None) -> float | None:
     """What one request gets of a rate of each device: they work on it together, or one after the other, or one does."""
-    return product(rate, device.count) if device.layout is Layout.TENSOR else rate
+    return multiply(rate, device.count) if device.layout is Layout.TENSOR else rate
 
 
 def _host_bandwidth(device: DeviceFacts) -> float | None:
@@ -227,8 +233,8 @@ def _decode_limits(
     device: DeviceFacts, model: ModelCosts, step_bytes: float | None, *, gpu_share: float | None
 ) -> dict[str, float]:
     limits = {
-        Basis.WEIGHTS: decode_ceiling(model.stream_bytes(), device, gpu_share),
-        Basis.READ: decode_ceiling(step_bytes, device, gpu_share),
+        Basis.WEIGHTS: compute_decode_ceiling(model.stream_bytes(), device, gpu_share),
+        Basis.READ: compute_decode_ceiling(step_bytes, device, gpu_share),
     }
     return {basis: limit for basis, limit in limits.items() if limit}
 
@@ -249,12 +255,12 @@ def _quotients(rates: Mapping[str, float], limit: float | None) -> dict[str, flo
     return {source: rate / limit for source, rate in rates.items()} if limit else {}
 
 
-def _prefill_context(past: History, growth: Increase, phases: Phases) -> float | None:
+def _prefill_context(past: EngineHistory, growth: Increase, phases: Phases) -> float | None:
     """Tokens before a computed prompt token, on average: half the prompt, or more where its beginning was cached."""
-    prompt = mean_prompt_tokens(growth, past.samples[-1])
+    prompt = compute_mean_prompt_tokens(growth, past.samples[-1])
     first = growth.grown.time_to_first_token
-    computed = ratio(
-        product(phases.prefill_throughput_tokens_per_second, growth.seconds), first.count if first else None
+    computed = divide(
+        multiply(phases.prefill_throughput_tokens_per_second, growth.seconds), first.count if first else None
     )
     return None if prompt is None else prompt - min(prompt, computed or prompt) / 2
 
@@ -269,7 +275,7 @@ def _prefill_operations(model: ModelCosts, context: float | None) -> float | Non
 
 
 def _operations_per_second(
-    growth: Increase, phases: Phases, model: ModelCosts, prefill_context: float | None, held: HeldCache | None
+    growth: Increase, phases: Phases, model: ModelCosts, prefill_context: float | None, held: KvCacheReads | None
 ) -> float | None:
     """Operations that the tokens of the window took.
 
@@ -279,7 +285,7 @@ def _operations_per_second(
     is not read.
     """
     computed, decoded = phases.prefill_throughput_tokens_per_second, phases.decode_throughput_tokens_per_second
-    generated = ratio(growth.grown.generation_tokens, growth.seconds)
+    generated = divide(growth.grown.generation_tokens, growth.seconds)
     active = model.reads.active_parameters() if model.reads else None
     if model.reads is None or active is None or computed is None or decoded is None or generated is None:
         return None

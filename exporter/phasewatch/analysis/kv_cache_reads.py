@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from phasewatch.analysis.phases import engine_steps, ratio
+from phasewatch.analysis.phases import divide, engine_steps
 from phasewatch.analysis.samples import EngineSample, Histogram
-from phasewatch.analysis.window import History
-from phasewatch.base.optional import mean, product, total
+from phasewatch.analysis.window import EngineHistory
+from phasewatch.base.optional import add, average, multiply
 from phasewatch.models.costs import ModelCosts
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCache:
+class KvCacheReads:
     """The KV cache as a mean step found it; None where the model does not tell.
 
     Attributes:
@@ -23,9 +23,9 @@ class HeldCache:
     operations: float | None
 
 
-def held_cache(
-    past: History, capacity: float | None, model: ModelCosts, *, steps: float | None, one_api_server: bool | None
-) -> HeldCache | None:
+def compute_kv_cache_reads(
+    past: EngineHistory, capacity: float | None, model: ModelCosts, *, steps: float | None, one_api_server: bool | None
+) -> KvCacheReads | None:
     """What a mean step of the window found; None if that cannot be told.
 
     From scrape to scrape, weighted with the steps between them: usage and running requests are taken at both ends.
@@ -46,8 +46,8 @@ def held_cache(
     read = _read_bytes(model, 0.0)
     operations = model.attention_operations(0.0)
     for (start, before), (end, after) in pairwise(zip(past.times, past.samples, strict=True)):
-        usage = mean(before.kv_cache_usage, after.kv_cache_usage)
-        running = mean(before.requests_running, after.requests_running)
+        usage = average(before.kv_cache_usage, after.kv_cache_usage)
+        running = average(before.requests_running, after.requests_running)
         if usage is None or running is None:
             continue
         known = True
@@ -55,16 +55,16 @@ def held_cache(
             iteration_tokens=_totals(before.iteration_tokens, after.iteration_tokens),
             inter_token_latency=_totals(before.inter_token_latency, after.inter_token_latency),
         )
-        between = History((start, end), (before, after), frozenset())
+        between = EngineHistory((start, end), (before, after), frozenset())
         taken = engine_steps(between, delta, one_api_server=one_api_server) or 0.0
         weight += taken
         streams = max(1.0, running)
         context = usage * capacity / streams
-        read = total(read, product(taken * streams, _read_bytes(model, context)))
-        operations = total(operations, product(taken * streams, model.attention_operations(context)))
+        read = add(read, multiply(taken * streams, _read_bytes(model, context)))
+        operations = add(operations, multiply(taken * streams, model.attention_operations(context)))
     if not known:
         return None
-    return HeldCache(ratio(read, weight), ratio(operations, weight)) if weight else HeldCache(read, operations)
+    return KvCacheReads(divide(read, weight), divide(operations, weight)) if weight else KvCacheReads(read, operations)
 
 
 def _read_bytes(model: ModelCosts, context: float) -> float | None:

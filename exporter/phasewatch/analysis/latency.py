@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from phasewatch.analysis.quantiles import QUANTILES, Quantile, histogram_quantile
+from phasewatch.analysis.quantiles import QUANTILES, Quantile, compute_quantile
 from phasewatch.analysis.samples import Histogram
 from phasewatch.analysis.window import Increase
 
@@ -25,7 +25,7 @@ class Latencies:
     prefill: Latency = Latency()
 
 
-def latencies(growth: Increase | None) -> Latencies:
+def compute_latencies(growth: Increase | None) -> Latencies:
     """All latencies over a window.
 
     Time to first token is observed at the first output and includes queue and prefill; inter-token latency at each
@@ -45,7 +45,7 @@ def latencies(growth: Increase | None) -> Latencies:
 def _latency(histogram: Histogram | None) -> Latency:
     if histogram is None or histogram.count <= 0:
         return Latency()
-    found = ((order, histogram_quantile(order, histogram.edges, histogram.cumulative)) for order in QUANTILES)
+    found = ((order, compute_quantile(order, histogram.edges, histogram.cumulative)) for order in QUANTILES)
     return Latency(
         mean=histogram.sum / histogram.count,
         quantiles=tuple((order, quantile) for order, quantile in found if quantile is not None),

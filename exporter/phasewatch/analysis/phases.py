@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from phasewatch.analysis.samples import EngineSample, Page
-from phasewatch.analysis.window import History, Increase, grown
+from phasewatch.analysis.window import EngineHistory, Increase, subtract_counters
 
 INFLATED: Final = 1.5
 """Counted steps / steps that follow from latency, above which several processes have counted: one gives about 1, two
@@ -38,7 +38,9 @@ class Phases:
     prefix_cache_hit_ratio: float | None = None
 
 
-def phases(past: History, growth: Increase | None, *, one_api_server: bool | None, version: str | None) -> Phases:
+def compute_phases(
+    past: EngineHistory, growth: Increase | None, *, one_api_server: bool | None, version: str | None
+) -> Phases:
     """Both phases over a window.
 
     Args:
@@ -56,19 +58,19 @@ def phases(past: History, growth: Increase | None, *, one_api_server: bool | Non
     steps = engine_steps(past, delta, one_api_server=one_api_server)
     return Phases(
         prefill_tokens_per_second=_prefill_speed(delta, past.samples[-1]),
-        prefill_throughput_tokens_per_second=ratio(computed, seconds),
-        prefill_streams=ratio(delta.prefill_time.sum, seconds) if delta.prefill_time else None,
-        decode_tokens_per_second=ratio(decoded, latency.sum) if latency else None,
-        decode_throughput_tokens_per_second=ratio(decoded, seconds),
-        decode_streams=ratio(latency.sum, seconds) if latency else None,
-        tokens_per_step=ratio(decoded, latency.count) if latency else None,
-        engine_steps_per_second=ratio(steps, seconds),
-        step_tokens=ratio(_sum(computed, delta.generation_tokens), steps),
-        prefix_cache_hit_ratio=ratio(delta.prefix_cache_hits, delta.prefix_cache_queries),
+        prefill_throughput_tokens_per_second=divide(computed, seconds),
+        prefill_streams=divide(delta.prefill_time.sum, seconds) if delta.prefill_time else None,
+        decode_tokens_per_second=divide(decoded, latency.sum) if latency else None,
+        decode_throughput_tokens_per_second=divide(decoded, seconds),
+        decode_streams=divide(latency.sum, seconds) if latency else None,
+        tokens_per_step=divide(decoded, latency.count) if latency else None,
+        engine_steps_per_second=divide(steps, seconds),
+        step_tokens=divide(_sum(computed, delta.generation_tokens), steps),
+        prefix_cache_hit_ratio=divide(delta.prefix_cache_hits, delta.prefix_cache_queries),
     )
 
 
-def ratio(numerator: float | None, denominator: float | None) -> float | None:
+def divide(numerator: float | None, denominator: float | None) -> float | None:
     """A quotient, or None where a side is unknown or the denominator is not above 0."""
     if numerator is None or denominator is None or denominator <= 0:
         return None
@@ -146,10 +148,10 @@ def _prefill_speed(delta: EngineSample, now: EngineSample) -> float | None:
     nothing_cached = _never_caches(now) or now.prefix_cache_hits == 0
     if tokens is None and nothing_cached:
         tokens = delta.request_prompt_tokens
-    return ratio(tokens.sum, delta.prefill_time.sum) if tokens and tokens.count > 0 else None
+    return divide(tokens.sum, delta.prefill_time.sum) if tokens and tokens.count > 0 else None
 
 
-def engine_steps(past: History, delta: EngineSample, *, one_api_server: bool | None) -> float | None:
+def engine_steps(past: EngineHistory, delta: EngineSample, *, one_api_server: bool | None) -> float | None:
     """Steps of the engine that put out at least one token.
 
     `iteration_tokens_total_count` counts them, but each API server process counts every step in which one of its own
@@ -179,10 +181,10 @@ def engine_steps(past: History, delta: EngineSample, *, one_api_server: bool | N
     return sum(steps if most is None else min(steps, most) for steps, most in told)
 
 
-def _steps_between_scrapes(past: History) -> Iterator[tuple[float, float | None]]:
+def _steps_between_scrapes(past: EngineHistory) -> Iterator[tuple[float, float | None]]:
     """Steps that follow from latency, and steps that were counted, from each scrape to the next."""
     for (start, before), (end, after) in pairwise(zip(past.times, past.samples, strict=True)):
-        delta = grown(before, after)
+        delta = subtract_counters(before, after)
         latency = delta.inter_token_latency
         if latency is not None and latency.count > 0:
             counted = delta.iteration_tokens.count if delta.iteration_tokens else None

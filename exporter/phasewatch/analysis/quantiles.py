@@ -1,4 +1,4 @@
-"""Quantiles of a cumulative histogram, as Prometheus' `histogram_quantile` gives them, but honest at both ends.
+"""Quantiles of a cumulative histogram, as Prometheus' `compute_quantile` gives them, but honest at both ends.
 
 Inside the histogram the value is interpolated linearly between the edges of the bucket that holds the rank. In the
 first bucket Prometheus would interpolate from 0: a server that decodes at 4 ms has every observation below vLLM's first
@@ -24,7 +24,7 @@ class Quantile:
     upper: float | None
 
 
-def histogram_quantile(quantile: float, edges: Sequence[float], cumulative: Sequence[float]) -> Quantile | None:
+def compute_quantile(quantile: float, edges: Sequence[float], cumulative: Sequence[float]) -> Quantile | None:
     """One quantile of a cumulative histogram.
 
     Args:

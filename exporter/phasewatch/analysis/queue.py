@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from phasewatch.analysis.phases import ratio
+from phasewatch.analysis.phases import divide
 from phasewatch.analysis.samples import EngineSample
-from phasewatch.analysis.window import History, Increase
+from phasewatch.analysis.window import EngineHistory, Increase
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,18 @@ class Progress:
     watched: bool
 
 
-def load(past: History, growth: Increase | None, *, alone: bool) -> Load:
+def measure_load(past: EngineHistory, growth: Increase | None, *, alone: bool) -> Load:
     """Queue and cache of an engine now and over its window.
 
     Args:
         past: the window, scrape by scrape.
         growth: its increase, if it holds more than one scrape.
-        alone: whether the page speaks of this engine only (see `kv_cache_capacity_tokens`).
+        alone: whether the page speaks of this engine only (see `read_kv_cache_capacity`).
     """
     now = past.samples[-1]
-    capacity = kv_cache_capacity_tokens(now, alone=alone)
+    capacity = read_kv_cache_capacity(now, alone=alone)
     used = None if capacity is None or now.kv_cache_usage is None else capacity * now.kv_cache_usage
-    headroom = _headroom(capacity, used, mean_prompt_tokens(growth, now))
+    headroom = _headroom(capacity, used, compute_mean_prompt_tokens(growth, now))
     waiting = [
         (time, sample.requests_waiting)
         for time, sample in zip(past.times, past.samples, strict=True)
@@ -65,23 +65,23 @@ def load(past: History, growth: Increase | None, *, alone: bool) -> Load:
         requests_running=now.requests_running,
         requests_waiting=now.requests_waiting,
         requests_waiting_peak=max((value for _, value in waiting), default=None),
-        requests_waiting_growth_per_second=slope(waiting),
+        requests_waiting_growth_per_second=fit_slope(waiting),
         kv_cache_usage_ratio=now.kv_cache_usage,
         kv_cache_usage_ratio_peak=_peak(sample.kv_cache_usage for sample in past.samples),
         kv_cache_capacity_tokens=capacity,
         kv_cache_used_tokens=used,
-        context_tokens=ratio(used, now.requests_running),
-        preemptions_per_second=ratio(growth.grown.preemptions, growth.seconds) if growth else None,
+        context_tokens=divide(used, now.requests_running),
+        preemptions_per_second=divide(growth.grown.preemptions, growth.seconds) if growth else None,
         kv_cache_headroom_requests=headroom,
         kv_cache_next_request_fits=None if headroom is None else float(headroom >= 1),
     )
 
 
-def mean_prompt_tokens(growth: Increase | None, now: EngineSample) -> float | None:
+def compute_mean_prompt_tokens(growth: Increase | None, now: EngineSample) -> float | None:
     """Mean length of a prompt: of the requests that got their first token in the window, or else since the start."""
     for sample in (growth.grown if growth else now, now):
         first = sample.time_to_first_token
-        mean = ratio(sample.prompt_tokens, first.count if first else None)
+        mean = divide(sample.prompt_tokens, first.count if first else None)
         if mean:
             return mean
     return None
@@ -98,17 +98,17 @@ def _peak(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def slope(points: list[tuple[float, float]]) -> float | None:
+def fit_slope(points: list[tuple[float, float]]) -> float | None:
     """Least-squares slope of a value over time, per second; None for fewer than two points."""
     if len(points) < 2:  # noqa: PLR2004  # a line needs two
         return None
     mean_time = sum(time for time, _ in points) / len(points)
     mean_value = sum(value for _, value in points) / len(points)
     spread = sum((time - mean_time) ** 2 for time, _ in points)
-    return ratio(sum((time - mean_time) * (value - mean_value) for time, value in points), spread)
+    return divide(sum((time - mean_time) * (value - mean_value) for time, value in points), spread)
 
 
-def kv_cache_capacity_tokens(sample: EngineSample, *, alone: bool) -> float | None:
+def read_kv_cache_capacity(sample: EngineSample, *, alone: bool) -> float | None:
     """Tokens that the KV cache of one engine holds, from the labels of `cache_config_info`.
 
     `kv_cache_size_tokens` says it since 0.23. Before, blocks x block size is right for a model whose layers all keep
@@ -126,7 +126,7 @@ def kv_cache_capacity_tokens(sample: EngineSample, *, alone: bool) -> float | No
     return None
 
 
-def advance(before: Progress | None, sample: EngineSample, time: float) -> Progress | None:
+def advance_progress(before: Progress | None, sample: EngineSample, time: float) -> Progress | None:
     """The progress after one more scrape; None for a page that does not count tokens."""
     tokens = sample.generation_tokens
     if tokens is None:
@@ -139,7 +139,7 @@ def advance(before: Progress | None, sample: EngineSample, time: float) -> Progr
     return Progress(tokens, running, time, watched=True)
 
 
-def token_stall_seconds(progress: Progress | None, now: float) -> float | None:
+def measure_token_stall(progress: Progress | None, now: float) -> float | None:
     """Seconds for which requests have run without a token; None while nothing runs.
 
     The token may have come any time after the scrape before, so the true stall is longer by up to one interval. It

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from phasewatch.analysis.phases import Phases, ratio
+from phasewatch.analysis.phases import Phases, divide
 from phasewatch.analysis.samples import EngineSample
-from phasewatch.analysis.window import History, grown
+from phasewatch.analysis.window import EngineHistory, subtract_counters
 from phasewatch.config.resolve import Limits, Thresholds
 
 
-class State(StrEnum):
+class SaturationState(StrEnum):
     """What an engine is doing, and if requests wait, why. The `state` label of `llm_saturation_state`."""
 
     IDLE = "idle"
@@ -32,7 +32,7 @@ class State(StrEnum):
     SHEDDING = "shedding"
 
 
-CALM: Final = frozenset({State.IDLE, State.HEALTHY})
+CALM: Final = frozenset({SaturationState.IDLE, SaturationState.HEALTHY})
 
 CONFIRMING_SCRAPES: Final = 3
 """Scrapes in a row that must see a queue before it counts: a single one may fall between two steps."""
@@ -61,14 +61,14 @@ PINNED_SHARE: Final = 1 / 3
 class Saturation:
     """The state shown, since when, and since when requests have waited while nothing runs (monotonic times)."""
 
-    state: State
+    state: SaturationState
     since: float
     blocked_since: float | None
 
 
-def advance(
+def advance_saturation(
     before: Saturation | None,
-    past: History,
+    past: EngineHistory,
     phases: Phases,
     *,
     prompt_share: float | None,
@@ -88,9 +88,9 @@ def advance(
     now = past.times[-1]
     blocked_since = _blocked_since(before, past)
     if blocked_since is not None and now - blocked_since >= thresholds.stuck_after:
-        state = State.STUCK
+        state = SaturationState.STUCK
     else:
-        state = verdict(
+        state = judge_state(
             past,
             phases,
             prompt_share=prompt_share,
@@ -103,43 +103,43 @@ def advance(
     return Saturation(before.state, before.since, blocked_since)
 
 
-def recent(past: History, memory: float) -> History:
+def select_recent(past: EngineHistory, memory: float) -> EngineHistory:
     """The part of a history that a verdict looks at: the last `memory` seconds, and a few scrapes at least."""
     first = max(0, len(past.times) - CONFIRMING_SCRAPES)
     while first > 0 and past.times[first - 1] >= past.times[-1] - memory:
         first -= 1
-    return History(past.times[first:], past.samples[first:], past.corrupt)
+    return EngineHistory(past.times[first:], past.samples[first:], past.corrupt)
 
 
-def verdict(
-    past: History,
+def judge_state(
+    past: EngineHistory,
     phases: Phases,
     *,
     prompt_share: float | None,
     limits: Limits,
     thresholds: Thresholds,
     saturated: bool = False,
-) -> State:
+) -> SaturationState:
     """The state of a short history, apart from `stuck`. Where several hold, the first of the order below is it.
 
     `saturated` tells that the engine was before: a queue must be seen by three scrapes in a row to begin, and be gone
     from as many to end.
     """
-    growth = grown(past.samples[0], past.samples[-1], past.corrupt)
+    growth = subtract_counters(past.samples[0], past.samples[-1], past.corrupt)
     busy = any(_waiting(sample) or _running(sample) for sample in past.samples)
     peak = max((sample.kv_cache_usage for sample in past.samples if sample.kv_cache_usage is not None), default=None)
     if growth.rejections and busy:
-        return State.SHEDDING
+        return SaturationState.SHEDDING
     if _preempts(past, growth, peak):
-        return State.PREEMPTING
+        return SaturationState.PREEMPTING
     last = past.samples[-CONFIRMING_SCRAPES:]
     if not _queue_stands(last, saturated=saturated):
-        return State.HEALTHY if busy or growth.generation_tokens else State.IDLE
+        return SaturationState.HEALTHY if busy or growth.generation_tokens else SaturationState.IDLE
     if peak is not None and 1 - peak < max(prompt_share or 0.0, thresholds.kv_cache_free):
-        return State.KV_CACHE_FULL
-    deferred = [ratio(sample.requests_deferred or 0.0, _waiting(sample)) or 0.0 for sample in last]
+        return SaturationState.KV_CACHE_FULL
+    deferred = [divide(sample.requests_deferred or 0.0, _waiting(sample)) or 0.0 for sample in last]
     if min(deferred) > thresholds.deferred_share or _nothing_goes_on(past):
-        return State.DEFERRED
+        return SaturationState.DEFERRED
     return _limit(past, phases, limits, thresholds)
 
 
@@ -149,7 +149,7 @@ def _queue_stands(last: tuple[EngineSample, ...], *, saturated: bool) -> bool:
     return len(last) == CONFIRMING_SCRAPES and all(map(_waiting, last))
 
 
-def _preempts(past: History, growth: EngineSample, peak: float | None) -> bool:
+def _preempts(past: EngineHistory, growth: EngineSample, peak: float | None) -> bool:
     """Whether running requests are thrown out of the KV cache: it is counted, or they are seen back in the queue.
 
     A server that is paused and resumed counts the requests it held as preempted too (0.32), with a cache that was never
@@ -165,7 +165,7 @@ def _preempts(past: History, growth: EngineSample, peak: float | None) -> bool:
     return 0 < missing <= _waiting(last) - _waiting(first)
 
 
-def _nothing_goes_on(past: History) -> bool:
+def _nothing_goes_on(past: EngineHistory) -> bool:
     """Whether nothing runs and no token comes while requests wait.
 
     A page shows what ran after the step before: if all ended in it, it says 0 through the whole next step of prefill.
@@ -175,24 +175,28 @@ def _nothing_goes_on(past: History) -> bool:
         return False
     while start > 0 and past.times[start - 1] >= past.times[-1] - LONGEST_STEP:
         start -= 1
-    return not grown(past.samples[start], past.samples[-1]).generation_tokens
+    return not subtract_counters(past.samples[start], past.samples[-1]).generation_tokens
 
 
-def _limit(past: History, phases: Phases, limits: Limits, thresholds: Thresholds) -> State:
+def _limit(past: EngineHistory, phases: Phases, limits: Limits, thresholds: Thresholds) -> SaturationState:
     """Whether slots or prefill limit, when requests wait for capacity and the cache has room."""
-    budget = ratio(phases.step_tokens, limits.max_num_batched_tokens)
+    budget = divide(phases.step_tokens, limits.max_num_batched_tokens)
     if budget is not None and budget >= thresholds.step_budget_share:
-        return State.PREFILL_LIMITED
+        return SaturationState.PREFILL_LIMITED
     if limits.max_num_seqs is None:
         full = _steps_are_full(past)
         if full is None:
             full = (_prefill_share(past, phases) or 0.0) >= thresholds.prefill_share
         if full:
-            return State.PREFILL_LIMITED
-    return State.PREFILL_LIMITED if _slots_are_free(past, limits.max_num_seqs) else State.CONCURRENCY_LIMITED
+            return SaturationState.PREFILL_LIMITED
+    return (
+        SaturationState.PREFILL_LIMITED
+        if _slots_are_free(past, limits.max_num_seqs)
+        else SaturationState.CONCURRENCY_LIMITED
+    )
 
 
-def _steps_are_full(past: History) -> bool | None:
+def _steps_are_full(past: EngineHistory) -> bool | None:
     """Whether prefill fills the steps of the engine, from what a full step must give; None if it cannot be told.
 
     With a budget of b tokens a step and prompts of P tokens, a prefill lasts k = P / b + 1 steps, and b / P prompts
@@ -203,7 +207,7 @@ def _steps_are_full(past: History) -> bool | None:
     while first > 0 and _waiting(past.samples[first - 1]):
         first -= 1
     samples, seconds = past.samples[first:], past.times[-1] - past.times[first]
-    growth = grown(samples[0], samples[-1], past.corrupt)
+    growth = subtract_counters(samples[0], samples[-1], past.corrupt)
     latency, begun, prefill = growth.inter_token_latency, growth.time_to_first_token, growth.prefill_time
     if seconds <= 0 or not (latency and begun and prefill and latency.count and begun.count and latency.sum > 0):
         return None
@@ -219,7 +223,7 @@ def _steps_are_full(past: History) -> bool | None:
     return budget >= SMALLEST_BUDGET and (0.8 if many else 0.6) <= product <= 1.4 + rate * step
 
 
-def _slots_are_free(past: History, slots: int | None) -> bool:
+def _slots_are_free(past: EngineHistory, slots: int | None) -> bool:
     """Whether fewer run than may, though requests wait.
 
     Where the number of slots is not known it shows in what runs: with all slots taken, one that gets free is taken in
@@ -228,8 +232,8 @@ def _slots_are_free(past: History, slots: int | None) -> bool:
     """
     running = [_running(sample) for sample in past.samples]
     most = max(running)
-    growth = grown(past.samples[0], past.samples[-1], past.corrupt)
-    ended = ratio(growth.request_latency.count if growth.request_latency else None, growth.generation_tokens)
+    growth = subtract_counters(past.samples[0], past.samples[-1], past.corrupt)
+    ended = divide(growth.request_latency.count if growth.request_latency else None, growth.generation_tokens)
     ended_in_a_step = _mean_running(past.samples) * (ended or 0.0)
     if slots is not None:
         return most + ended_in_a_step < slots
@@ -237,7 +241,7 @@ def _slots_are_free(past: History, slots: int | None) -> bool:
     return most >= MANY_REQUESTS and at_the_limit < len(running) * PINNED_SHARE
 
 
-def _prefill_share(past: History, phases: Phases) -> float | None:
+def _prefill_share(past: EngineHistory, phases: Phases) -> float | None:
     """Share of the running requests' time that was prefill.
 
     By Little's law the mean number of requests in a phase is the time spent in it per second. Prefill time is known
@@ -247,17 +251,17 @@ def _prefill_share(past: History, phases: Phases) -> float | None:
     if decode is None:
         return None
     if prefill:
-        return ratio(prefill, prefill + decode)
+        return divide(prefill, prefill + decode)
     running = _mean_running(past.samples)
-    return ratio(running - decode, running)
+    return divide(running - decode, running)
 
 
-def _blocked_since(before: Saturation | None, past: History) -> float | None:
+def _blocked_since(before: Saturation | None, past: EngineHistory) -> float | None:
     """Since when requests have waited while nothing ran and no token came."""
     sample = past.samples[-1]
     if not _waiting(sample) or _running(sample):
         return None
-    moved = len(past.samples) > 1 and grown(past.samples[-2], sample).generation_tokens
+    moved = len(past.samples) > 1 and subtract_counters(past.samples[-2], sample).generation_tokens
     if before is None or before.blocked_since is None or moved:
         return past.times[-1]
     return before.blocked_since

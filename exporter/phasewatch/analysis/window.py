@@ -16,7 +16,7 @@ nominal start is taken; but after a gap in the scrapes an old one must not stand
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TimedPage:
     """A page and the monotonic time, in seconds, at which it was complete."""
 
     time: float
@@ -37,19 +37,19 @@ class Continuity:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PageWindow:
     """Snapshots of one target since its last restart, oldest first, and the continuity of each engine on the newest.
 
     `restarts` counts the restarts that were seen. A gap that empties the window is none.
     """
 
-    snapshots: tuple[Snapshot, ...] = ()
+    snapshots: tuple[TimedPage, ...] = ()
     engines: Mapping[EngineKey, Continuity] = field(default_factory=dict)
     restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class EngineHistory:
     """What one engine said at each comparable scrape of the window, oldest first, at least one.
 
     `corrupt` names the histograms that cannot be trusted over it.
@@ -72,7 +72,7 @@ class Increase:
     grown: EngineSample
 
 
-def push(window: Window, page: Page, time: float, length: float) -> Window:
+def append_page(window: PageWindow, page: Page, time: float, length: float) -> PageWindow:
     """The window with one more page.
 
     Args:
@@ -85,12 +85,12 @@ def push(window: Window, page: Page, time: float, length: float) -> Window:
         A window that ends with this page and begins near `time - length`; it holds this page alone if the server
         restarted since the page before.
     """
-    restart = bool(window.snapshots) and restarted(window.snapshots[-1].page, page)
+    restart = bool(window.snapshots) and has_restarted(window.snapshots[-1].page, page)
     if restart or not window.snapshots:
         new = {key: Continuity(time, {}) for key in page.engines}
-        return Window((Snapshot(time, page),), new, window.restarts + restart)
+        return PageWindow((TimedPage(time, page),), new, window.restarts + restart)
     before = window.snapshots[-1].page
-    snapshots = (*window.snapshots, Snapshot(time, page))
+    snapshots = (*window.snapshots, TimedPage(time, page))
     start = time - length
     first = 0
     while first < len(snapshots) - 2 and abs(snapshots[first + 1].time - start) <= abs(snapshots[first].time - start):
@@ -101,7 +101,7 @@ def push(window: Window, page: Page, time: float, length: float) -> Window:
         key: _continue(window.engines.get(key), before.engines.get(key), sample, time)
         for key, sample in page.engines.items()
     }
-    return Window(snapshots[first:], engines, window.restarts)
+    return PageWindow(snapshots[first:], engines, window.restarts)
 
 
 def _continue(known: Continuity | None, before: EngineSample | None, after: EngineSample, time: float) -> Continuity:
@@ -111,7 +111,7 @@ def _continue(known: Continuity | None, before: EngineSample | None, after: Engi
     return Continuity(known.since, {**known.corrupt, **corrupt} if corrupt else known.corrupt)
 
 
-def restarted(before: Page, after: Page) -> bool:
+def has_restarted(before: Page, after: Page) -> bool:
     """Whether the server's counters began anew between two pages: a start time changed or a counter fell.
 
     The sums of histograms do not count: they fall on a real vLLM without a restart (see `Snapshot.corrupt`).
@@ -125,7 +125,7 @@ def restarted(before: Page, after: Page) -> bool:
     )
 
 
-def history(window: Window, key: EngineKey) -> History:
+def extract_history(window: PageWindow, key: EngineKey) -> EngineHistory:
     """What an engine on the newest page said, back to the start of the window or to the last gap.
 
     Raises:
@@ -133,21 +133,21 @@ def history(window: Window, key: EngineKey) -> History:
     """
     continuity = window.engines[key]
     snapshots = [snapshot for snapshot in window.snapshots if snapshot.time >= continuity.since]
-    return History(
+    return EngineHistory(
         times=tuple(snapshot.time for snapshot in snapshots),
         samples=tuple(snapshot.page.engines[key] for snapshot in snapshots),
         corrupt=frozenset(name for name, time in continuity.corrupt.items() if time > snapshots[0].time),
     )
 
 
-def increase(past: History) -> Increase | None:
+def compute_increase(past: EngineHistory) -> Increase | None:
     """The growth over a history; None while it holds a single scrape."""
     if len(past.times) < 2:  # noqa: PLR2004  # two ends
         return None
-    return Increase(past.times[-1] - past.times[0], grown(past.samples[0], past.samples[-1], past.corrupt))
+    return Increase(past.times[-1] - past.times[0], subtract_counters(past.samples[0], past.samples[-1], past.corrupt))
 
 
-def grown(first: EngineSample, last: EngineSample, corrupt: frozenset[str] = frozenset()) -> EngineSample:
+def subtract_counters(first: EngineSample, last: EngineSample, corrupt: frozenset[str] = frozenset()) -> EngineSample:
     """The difference of the counters of two samples of one engine; histograms named in `corrupt` are left out."""
     differences: dict[str, float | Histogram | None] = {}
     for name in COUNTERS:

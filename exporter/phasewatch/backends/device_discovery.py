@@ -5,7 +5,7 @@ from typing import Final
 
 import httpx
 
-from phasewatch.backends.equipment import devices_of, is_local, local_devices
+from phasewatch.backends.equipment import detect_local_devices, is_local, resolve_devices
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.config.resolve import Target
@@ -51,7 +51,7 @@ class DeviceFinder:
         except ScrapeError as error:
             self._say(f"device_from cannot be read: {error.reason}: {error.message}", once="device_from")
             return None
-        facts, notes = await asyncio.to_thread(devices_of, self._target, reported)
+        facts, notes = await asyncio.to_thread(resolve_devices, self._target, reported)
         self._found = facts
         for note in notes:
             self._say(f"{note} ({self._no_driver})" if self._no_driver else note, once=note)
@@ -66,7 +66,7 @@ class DeviceFinder:
         if self._target.device.name is not None:
             return ()
         if is_local(self._target.url):
-            detected = await asyncio.to_thread(local_devices)
+            detected = await asyncio.to_thread(detect_local_devices)
             if detected.devices:
                 return detected.devices
             self._no_driver = detected.reason

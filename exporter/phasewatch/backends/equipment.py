@@ -41,7 +41,9 @@ class Equipment:
     models: Mapping[str, ModelCosts] = field(default_factory=dict)
 
 
-def costs_for(equipment: Equipment, settings: ModelSettings, model_name: str, cache_dtype: str | None) -> ModelCosts:
+def combine_model_costs(
+    equipment: Equipment, settings: ModelSettings, model_name: str, cache_dtype: str | None
+) -> ModelCosts:
     """What one model costs, with the operator's figures in place of those found out.
 
     Args:
@@ -56,7 +58,7 @@ def costs_for(equipment: Equipment, settings: ModelSettings, model_name: str, ca
     return with_configuration(known, settings)
 
 
-def unused(found: ModelCosts, settings: ModelSettings, cache_dtype: str | None) -> tuple[str, ...]:
+def describe_unused_settings(found: ModelCosts, settings: ModelSettings, cache_dtype: str | None) -> tuple[str, ...]:
     """What the operator and the server say of a model and is not used, in plain words.
 
     Args:
@@ -85,7 +87,7 @@ def is_local(url: str) -> bool:
         return host == "localhost"
 
 
-def local_devices() -> Detected:
+def detect_local_devices() -> Detected:
     """The GPUs of this machine, as their drivers tell."""
     nvidia = nvidia_devices()
     if nvidia.devices:
@@ -94,7 +96,7 @@ def local_devices() -> Detected:
     return amd if amd.devices else Detected((), f"{nvidia.reason}; {amd.reason}")
 
 
-def devices_of(target: Target, reported: tuple[Reported, ...]) -> tuple[DeviceFacts, tuple[str, ...]]:
+def resolve_devices(target: Target, reported: tuple[Reported, ...]) -> tuple[DeviceFacts, tuple[str, ...]]:
     """The devices of a target, and what to tell the operator about them.
 
     Args:
@@ -129,7 +131,7 @@ def _processors_bandwidth(told: DeviceSettings) -> float | None:
     return found.memory_bandwidth if isinstance(found, Resolved) and found.device.kind == "cpu" else None
 
 
-def costs_of_root(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tuple[str, ...]]:
+def read_root_costs(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tuple[str, ...]]:
     """What a model costs by where the server has loaded it from, and in plain words why the rest is not known.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Final
 
 from phasewatch.base.errors import BindError, ConfigError, PhaseWatchError, Problem
 from phasewatch.cli.arguments import new_parser
-from phasewatch.config.resolve import Config, Target, load, load_or_default, parse
+from phasewatch.config.resolve import Config, Target, load_config, load_config_or_default, parse_config
 
 OK: Final = 0
 INVALID: Final = 1
@@ -67,7 +67,7 @@ def _serve(options: argparse.Namespace) -> int:
     from phasewatch.base import log  # noqa: PLC0415
     from phasewatch.web.security import load_web_config  # noqa: PLC0415
 
-    config = load_or_default(options.config_file)
+    config = load_config_or_default(options.config_file)
     web = load_web_config(options.web_config_file)
     log.configure(options.log_level, options.log_format)
     host, port = options.web_listen_address
@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    config = load(options.config_file)
+    config = load_config(options.config_file)
     for note in config.notes:
         _complain(f"note: {note}")
     sys.stdout.write(f"configuration valid: {len(config.targets)} target(s)\n")
@@ -110,10 +110,10 @@ def _record(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     from phasewatch.recordings import replay  # noqa: PLC0415
-    from phasewatch.recordings.format import Reader  # noqa: PLC0415
+    from phasewatch.recordings.format import RecordingReader  # noqa: PLC0415
 
     target = _played_target(options)
-    recording = Reader(options.recording)
+    recording = RecordingReader(options.recording)
     if options.format == "openmetrics":
         sys.stdout.write(replay.as_openmetrics(recording, target))
     else:
@@ -173,10 +173,12 @@ def _recorded_target(options: argparse.Namespace) -> Target:
     """
     wanted = options.target
     if "://" not in wanted:
-        return _named(load_or_default(options.config_file), wanted, "an address begins with http:// or https://; ")
+        return _named(
+            load_config_or_default(options.config_file), wanted, "an address begins with http:// or https://; "
+        )
     text = json.dumps({"targets": [{"name": "recording", "backend": "vllm", "url": wanted}]})
     try:
-        return parse(text).targets[0]
+        return parse_config(text).targets[0]
     except ConfigError as error:
         raise ConfigError([Problem("--target", problem.message) for problem in error.problems]) from error
 
@@ -189,7 +191,7 @@ def _played_target(options: argparse.Namespace) -> Target:
     """
     if options.config_file is None:
         return Target(name=options.target or "recording", backend="vllm", url="http://recording.invalid")
-    config = load(options.config_file)
+    config = load_config(options.config_file)
     if options.target is not None:
         return _named(config, options.target)
     if len(config.targets) > 1:

@@ -30,7 +30,7 @@ _UNUSED_KEYS: Final = {
 _TOLD_BY_OLLAMA: Final = ("path", "weights", "weights_read", "kv_cache_bytes_per_token", "active_parameters")
 
 
-def repeated_names(targets: object) -> Iterator[Problem]:
+def find_repeated_names(targets: object) -> Iterator[Problem]:
     """Looks at the raw list, so that a repeated name is reported together with mistakes elsewhere."""
     first_use: dict[str, int] = {}
     for index, target in enumerate(targets if isinstance(targets, list) else ()):
@@ -42,7 +42,7 @@ def repeated_names(targets: object) -> Iterator[Problem]:
         first_use.setdefault(name, index)
 
 
-def contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
+def find_contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
     """Keys that are right alone and wrong together. Looks at the raw keys, to be told with all other mistakes; what is
     wrong alone is passed over here.
     """
@@ -95,7 +95,7 @@ def _seconds(value: object, default: float) -> float:
     return default
 
 
-def notes(file: FileSchema, base: Path) -> Iterator[Problem]:
+def find_notes(file: FileSchema, base: Path) -> Iterator[Problem]:
     """What is no mistake, but worth a line.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from phasewatch.base.errors import ConfigError, Problem
-from phasewatch.config.checks import contradictions, notes, repeated_names
+from phasewatch.config.checks import find_contradictions, find_notes, find_repeated_names
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
 from phasewatch.config.schema import (
@@ -30,7 +30,7 @@ from phasewatch.config.schema import (
     TargetSchema,
     TlsSchema,
 )
-from phasewatch.config.yaml_file import parse_mapping, problem, read_mapping
+from phasewatch.config.yaml_file import describe_error, parse_mapping, read_mapping
 from phasewatch.hardware.facts import Layout
 from phasewatch.models.settings import ModelSettings
 
@@ -133,7 +133,7 @@ DEFAULT_CONFIG: Final = Config(
 )
 
 
-def load(path: Path) -> Config:
+def load_config(path: Path) -> Config:
     """Read and validate a configuration file.
 
     Raises:
@@ -142,16 +142,16 @@ def load(path: Path) -> Config:
     return _validated(*read_mapping(path), base=path.parent)
 
 
-def load_or_default(path: Path | None) -> Config:
+def load_config_or_default(path: Path | None) -> Config:
     """The configuration of a file, or the built-in one for no file.
 
     Raises:
         ConfigError: with every mistake found.
     """
-    return DEFAULT_CONFIG if path is None else load(path)
+    return DEFAULT_CONFIG if path is None else load_config(path)
 
 
-def parse(text: str, source: str = "configuration") -> Config:
+def parse_config(text: str, source: str = "configuration") -> Config:
     """Validate the text of a configuration.
 
     Args:
@@ -166,18 +166,20 @@ def parse(text: str, source: str = "configuration") -> Config:
 
 def _validated(raw: dict[Any, Any], problems: list[Problem], base: Path) -> Config:
     """The configuration of a mapping; relative paths in it start at `base`."""
-    problems += [*repeated_names(raw.get("targets")), *contradictions(raw)]
+    problems += [*find_repeated_names(raw.get("targets")), *find_contradictions(raw)]
     try:
         file = FileSchema.model_validate(raw)
     except ValidationError as error:
         secret = frozenset({"authorization", "tls_config", "url", "device_from"})
-        problems += [problem(details, FileSchema, SECTIONS, secret) for details in error.errors(include_url=False)]
+        problems += [
+            describe_error(details, FileSchema, SECTIONS, secret) for details in error.errors(include_url=False)
+        ]
         raise ConfigError(problems) from error
     if problems:
         raise ConfigError(problems)
     return Config(
         targets=tuple(_resolve(target, file, base) for target in file.targets),
-        notes=tuple(notes(file, base)),
+        notes=tuple(find_notes(file, base)),
     )
 
 

@@ -98,7 +98,7 @@ _MESSAGES: Final[Mapping[str, str]] = {
 """What is said for each type of pydantic's errors, filled from its context."""
 
 
-def problem(
+def describe_error(
     details: ErrorDetails, root: type[BaseModel], sections: Mapping[str, type[BaseModel]], secret: frozenset[str]
 ) -> Problem:
     """One error of pydantic in our words.

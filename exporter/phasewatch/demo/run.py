@@ -106,7 +106,7 @@ async def run(settings: Settings, bound: socket.socket) -> None:
         file = folder / "phasewatch.yml"
         file.write_text(configuration({one: server.url for one, server in town.ports.items()}), encoding="utf-8")
         exporter = app.Settings(file, settings.host, settings.port, enable_lifecycle=False, web=WebConfig())
-        serving = app.serve(exporter, config.load(file), bound, notice=NOTICE, hangup_ends=True)
+        serving = app.serve(exporter, config.load_config(file), bound, notice=NOTICE, hangup_ends=True)
         async with answering(list(town.ports.values())):
             tasks = [asyncio.create_task(serving)]
             try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.demo.vllm.load import Workload
 
 
@@ -24,7 +24,7 @@ class Act:
 
     name: str
     seconds: float
-    state: State
+    state: SaturationState
     about: str
     workloads: tuple[Workload, ...] = ()
     paused: bool = False
@@ -36,21 +36,21 @@ CYCLE: Final = (
     Act(
         "everyday chat",
         30.0,
-        State.HEALTHY,
+        SaturationState.HEALTHY,
         "A few people chat; their prompts begin alike, so a part of each is found in the cache.",
         (_CHAT,),
     ),
     Act(
         "more people than slots",
         30.0,
-        State.CONCURRENCY_LIMITED,
+        SaturationState.CONCURRENCY_LIMITED,
         "Forty people share 24 slots (--max-num-seqs); the KV cache is nearly empty while they queue.",
         (Workload(users=40, think=0.5, prompt=(200, 500), output=(120, 260), most=400),),
     ),
     Act(
         "structured answers",
         30.0,
-        State.DEFERRED,
+        SaturationState.DEFERRED,
         "Programs ask for JSON, each with a schema of its own: requests wait for their grammar, not for the device.",
         (
             Workload(users=4, think=3.0, prompt=(250, 900), output=(80, 350), most=350),
@@ -60,21 +60,21 @@ CYCLE: Final = (
     Act(
         "reading documents",
         35.0,
-        State.PREFILL_LIMITED,
+        SaturationState.PREFILL_LIMITED,
         "Long prompts, each unlike the others, and answers of a few words: every step is full of prompt tokens.",
         (Workload(users=24, think=0.5, prompt=(1500, 2500), output=(4, 12), most=16),),
     ),
     Act(
         "long contexts",
         35.0,
-        State.KV_CACHE_FULL,
+        SaturationState.KV_CACHE_FULL,
         "Each prompt takes a tenth of the KV cache: slots are free, and no further prompt finds room.",
         (Workload(users=20, think=0.5, prompt=(4690, 4740), output=(280, 320), most=320),),
     ),
     Act(
         "long answers",
         40.0,
-        State.PREEMPTING,
+        SaturationState.PREEMPTING,
         "Answers grow until the KV cache overflows: running requests are thrown out and computed again later.",
         (
             # These hold most of the cache to the end; the others come and go in what is left, and overflow it for sure.
@@ -85,19 +85,19 @@ CYCLE: Final = (
     Act(
         "a flood",
         30.0,
-        State.SHEDDING,
+        SaturationState.SHEDDING,
         "More comes than the queue may hold (--max-num-queued-reqs): the server answers 503 to the rest.",
         (Workload(users=50, per_second=12.0, think=0.5, prompt=(200, 500), output=(120, 260), most=400),),
     ),
     Act(
         "paused",
         70.0,
-        State.STUCK,
+        SaturationState.STUCK,
         "Somebody has paused the server and forgotten it: requests wait, nothing runs, and /health says 200.",
         (Workload(users=12, think=2.0, prompt=(250, 900), output=(80, 350), most=350),),
         paused=True,
     ),
-    Act("nobody", 40.0, State.IDLE, "Nobody is there."),
+    Act("nobody", 40.0, SaturationState.IDLE, "Nobody is there."),
 )
 """Acts in the order in which they follow each other, for ever. The order matters: preemptions and refusals are
 remembered for 15 s, so they are followed by what goes before them, or lasts."""

@@ -3,16 +3,20 @@
 from collections.abc import Mapping
 from typing import Final
 
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 
-LOOK_AT: Final[Mapping[State, tuple[str, ...]]] = {
-    State.IDLE: ("llm_requests_running",),
-    State.HEALTHY: ("llm_decode_tokens_per_second", "llm_decode_ceiling_ratio"),
-    State.KV_CACHE_FULL: ("llm_kv_cache_usage_ratio", "llm_requests_waiting"),
-    State.PREEMPTING: ("llm_preemptions_per_second", "llm_kv_cache_usage_ratio_peak"),
-    State.CONCURRENCY_LIMITED: ("llm_requests_running", "llm_requests_waiting", "llm_kv_cache_usage_ratio"),
-    State.PREFILL_LIMITED: ("llm_prefill_throughput_tokens_per_second", "llm_step_tokens", "llm_requests_waiting"),
-    State.DEFERRED: ("llm_requests_waiting", "llm_kv_cache_usage_ratio"),
-    State.STUCK: ("llm_decode_throughput_tokens_per_second", "llm_requests_running", "llm_requests_waiting"),
-    State.SHEDDING: ("llm_requests_running", "llm_requests_waiting"),
+LOOK_AT: Final[Mapping[SaturationState, tuple[str, ...]]] = {
+    SaturationState.IDLE: ("llm_requests_running",),
+    SaturationState.HEALTHY: ("llm_decode_tokens_per_second", "llm_decode_ceiling_ratio"),
+    SaturationState.KV_CACHE_FULL: ("llm_kv_cache_usage_ratio", "llm_requests_waiting"),
+    SaturationState.PREEMPTING: ("llm_preemptions_per_second", "llm_kv_cache_usage_ratio_peak"),
+    SaturationState.CONCURRENCY_LIMITED: ("llm_requests_running", "llm_requests_waiting", "llm_kv_cache_usage_ratio"),
+    SaturationState.PREFILL_LIMITED: (
+        "llm_prefill_throughput_tokens_per_second",
+        "llm_step_tokens",
+        "llm_requests_waiting",
+    ),
+    SaturationState.DEFERRED: ("llm_requests_waiting", "llm_kv_cache_usage_ratio"),
+    SaturationState.STUCK: ("llm_decode_throughput_tokens_per_second", "llm_requests_running", "llm_requests_waiting"),
+    SaturationState.SHEDDING: ("llm_requests_running", "llm_requests_waiting"),
 }

@@ -4,21 +4,21 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from phasewatch.analysis.ceiling import Ceiling
-from phasewatch.metrics.descriptor import ENGINE_LABELS, EngineMetric, Sample, of_engine
-from phasewatch.snapshot.target import EngineReading
+from phasewatch.metrics.descriptor import ENGINE_LABELS, EngineMetric, MetricSample, describe_engine_gauge
+from phasewatch.snapshot.target import EngineSnapshot
 
 
 def _labelled(name: str, label: str, text: str, read: Callable[[Ceiling], Mapping[str, float]]) -> EngineMetric:
     """A gauge with one value for each value of a label."""
 
-    def samples(engine: EngineReading) -> Iterator[Sample]:
+    def samples(engine: EngineSnapshot) -> Iterator[MetricSample]:
         for found, value in read(engine.ceiling).items():
             yield {label: str(found)}, value
 
     return EngineMetric(name, text, "gauge", (*ENGINE_LABELS, label), samples)
 
 
-def _device_info(engine: EngineReading) -> Iterator[Sample]:
+def _device_info(engine: EngineSnapshot) -> Iterator[MetricSample]:
     if engine.ceiling.device_info is not None:
         name, count = engine.ceiling.device_info
         yield {"device": name, "count": str(count)}, 1.0
@@ -51,7 +51,7 @@ CEILING_METRICS: Final = (
         "Bytes of all weights of the model; source says where it is from.",
         lambda found: found.weight_bytes,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_weight_read_bytes",
         "Bytes of weights that an engine step reads, all devices together, at the mean batch of the window, of one "
         "stream while idle; for a mixture of experts an estimate.",
@@ -99,12 +99,12 @@ CEILING_METRICS: Final = (
         "can do. Source derived: from tokens and parameters. Source engine: vLLM estimated_flops_per_gpu.",
         lambda found: found.compute_utilization_ratio,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_prefill_ceiling_tokens_per_second",
         "Most prompt tokens per second that compute allows, for prompts of the mean length in the window.",
         lambda engine: engine.ceiling.prefill_ceiling_tokens_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_prefill_ceiling_ratio",
         "llm_prefill_tokens_per_second / llm_prefill_ceiling_tokens_per_second over the window.",
         lambda engine: engine.ceiling.prefill_ceiling_ratio,

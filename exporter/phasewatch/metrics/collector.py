@@ -17,24 +17,24 @@ from phasewatch.metrics.descriptor import (
     NO_LABELS,
     TARGET_LABELS,
     Metric,
-    Sample,
+    MetricSample,
     SelfMetric,
     SelfStatus,
     TargetMetric,
-    of_self,
-    of_target,
+    describe_self_metric,
+    describe_target_gauge,
 )
 from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS
 from phasewatch.metrics.model import MODEL_METRICS
 from phasewatch.snapshot.target import TargetSnapshot
 
 
-def _target_info(target: TargetSnapshot) -> Iterator[Sample]:
+def _target_info(target: TargetSnapshot) -> Iterator[MetricSample]:
     if target.facts.version is not None:
         yield {"version": target.facts.version}, 1.0
 
 
-def _model_info(target: TargetSnapshot) -> Iterator[Sample]:
+def _model_info(target: TargetSnapshot) -> Iterator[MetricSample]:
     for name in sorted({engine.key.model_name for engine in target.engines} & target.facts.models.keys()):
         model = target.facts.models[name]
         length = "" if model.max_model_len is None else str(model.max_model_len)
@@ -53,13 +53,13 @@ def _model_info(target: TargetSnapshot) -> Iterator[Sample]:
             )
 
 
-def _errors(target: TargetSnapshot) -> Iterator[Sample]:
+def _errors(target: TargetSnapshot) -> Iterator[MetricSample]:
     for reason, count in target.errors.items():
         yield {"reason": reason.value}, float(count)
 
 
 TARGET_METRICS: Final = (
-    of_target(
+    describe_target_gauge(
         "llm_target_up",
         "1 if the newest scrape of the server gave its metrics, 0 if it failed.",
         lambda target: None if target.up is None else float(target.up),
@@ -87,12 +87,12 @@ TARGET_METRICS: Final = (
         ),
         _model_info,
     ),
-    of_target(
+    describe_target_gauge(
         "llm_target_scrape_duration_seconds",
         "Time the newest scrape of the server took, failed ones included.",
         lambda target: target.scrape_seconds,
     ),
-    of_target(
+    describe_target_gauge(
         "llm_target_last_success_timestamp_seconds",
         "Unix time of the newest scrape that gave metrics.",
         lambda target: target.last_success,
@@ -116,19 +116,19 @@ SELF_METRICS: Final = (
         ("version",),
         lambda status: [({"version": status.version}, 1.0)],
     ),
-    of_self(
+    describe_self_metric(
         "phasewatch_config_last_reload_successful",
         "gauge",
         "1 if the newest attempt to load the configuration succeeded, 0 if the one before is still in force.",
         lambda status: float(status.reload_successful),
     ),
-    of_self(
+    describe_self_metric(
         "phasewatch_config_last_reload_success_timestamp_seconds",
         "gauge",
         "Unix time at which the configuration in force was loaded.",
         lambda status: status.reload_success_time,
     ),
-    of_self(
+    describe_self_metric(
         "phasewatch_scrapes_missed_total",
         "counter",
         "Scrapes that were not made because the one before was still under way.",
@@ -139,7 +139,7 @@ SELF_METRICS: Final = (
 TABLE: Final[tuple[Metric, ...]] = (*TARGET_METRICS, *ENGINE_METRICS, *MODEL_METRICS, *SELF_METRICS)
 
 
-def target_families(snapshots: Sequence[TargetSnapshot]) -> Iterator[Family]:
+def build_target_families(snapshots: Sequence[TargetSnapshot]) -> Iterator[Family]:
     """The families about targets and their engines. Optional targets that never answered are left out."""
     visible = [target for target in snapshots if target.answered or not target.optional]
     shown = [({"target": target.name, "backend": target.backend}, target) for target in visible]
@@ -160,13 +160,13 @@ def _engine_labels(key: EngineKey) -> dict[str, str]:
     return {"model_name": key.model_name, **engine}
 
 
-def self_families(status: SelfStatus) -> Iterator[Family]:
+def build_self_families(status: SelfStatus) -> Iterator[Family]:
     """The families about the exporter itself, apart from process_* and python_*."""
     for metric in SELF_METRICS:
         yield from _family(metric, [(NO_LABELS, metric.read(status))])
 
 
-def _family(metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[Sample]]]) -> Iterator[Family]:
+def _family(metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[MetricSample]]]) -> Iterator[Family]:
     family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
     for scope, samples in parts:
         for labels, value in samples:
@@ -190,5 +190,5 @@ class SnapshotCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """Build every family from one consistent view."""
         status, snapshots = self._view()
-        yield from target_families(snapshots)
-        yield from self_families(status)
+        yield from build_target_families(snapshots)
+        yield from build_self_families(status)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.analysis.latency import Latency
-from phasewatch.snapshot.target import EngineReading, ModelReading, TargetSnapshot
+from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
 
-Sample = tuple[Mapping[str, str], float]
+MetricSample = tuple[Mapping[str, str], float]
 """Labels beyond those of the scope, and the value."""
 
 
@@ -42,28 +42,28 @@ class Metric:
 class SelfMetric(Metric):
     """A metric about the exporter."""
 
-    read: Callable[[SelfStatus], Iterable[Sample]]
+    read: Callable[[SelfStatus], Iterable[MetricSample]]
 
 
 @dataclass(frozen=True, slots=True)
 class TargetMetric(Metric):
     """A metric about a target."""
 
-    read: Callable[[TargetSnapshot], Iterable[Sample]]
+    read: Callable[[TargetSnapshot], Iterable[MetricSample]]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMetric(Metric):
     """A metric about one model of a target that has no engines of its own."""
 
-    read: Callable[[ModelReading], Iterable[Sample]]
+    read: Callable[[ModelSnapshot], Iterable[MetricSample]]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineMetric(Metric):
     """A metric about one engine of a target."""
 
-    read: Callable[[EngineReading], Iterable[Sample]]
+    read: Callable[[EngineSnapshot], Iterable[MetricSample]]
 
 
 TARGET_LABELS: Final = ("target", "backend")
@@ -71,27 +71,29 @@ ENGINE_LABELS: Final = (*TARGET_LABELS, "model_name", "engine")
 NO_LABELS: Final[Mapping[str, str]] = {}
 
 
-def one(value: float | None) -> tuple[Sample, ...]:
+def list_optional(value: float | None) -> tuple[MetricSample, ...]:
     """The samples of a number that may be unknown."""
     return () if value is None else ((NO_LABELS, value),)
 
 
-def of_target(name: str, text: str, read: Callable[[TargetSnapshot], float | None]) -> TargetMetric:
+def describe_target_gauge(name: str, text: str, read: Callable[[TargetSnapshot], float | None]) -> TargetMetric:
     """A gauge about a target that has at most one value."""
-    return TargetMetric(name, text, "gauge", TARGET_LABELS, lambda target: one(read(target)))
+    return TargetMetric(name, text, "gauge", TARGET_LABELS, lambda target: list_optional(read(target)))
 
 
-def of_engine(name: str, text: str, read: Callable[[EngineReading], float | None]) -> EngineMetric:
+def describe_engine_gauge(name: str, text: str, read: Callable[[EngineSnapshot], float | None]) -> EngineMetric:
     """A gauge about an engine that has at most one value."""
-    return EngineMetric(name, text, "gauge", ENGINE_LABELS, lambda engine: one(read(engine)))
+    return EngineMetric(name, text, "gauge", ENGINE_LABELS, lambda engine: list_optional(read(engine)))
 
 
-def of_self(name: str, kind: str, text: str, read: Callable[[SelfStatus], float]) -> SelfMetric:
+def describe_self_metric(name: str, kind: str, text: str, read: Callable[[SelfStatus], float]) -> SelfMetric:
     """A metric about the exporter that always has one value."""
-    return SelfMetric(name, text, kind, (), lambda status: one(read(status)))
+    return SelfMetric(name, text, kind, (), lambda status: list_optional(read(status)))
 
 
-def latency(name: str, what: str, source: str, read: Callable[[EngineReading], Latency]) -> tuple[EngineMetric, ...]:
+def describe_latency(
+    name: str, what: str, source: str, read: Callable[[EngineSnapshot], Latency]
+) -> tuple[EngineMetric, ...]:
     """The two rows of a latency: by quantile, and its mean.
 
     Args:
@@ -109,7 +111,7 @@ def latency(name: str, what: str, source: str, read: Callable[[EngineReading], L
             (*ENGINE_LABELS, "quantile"),
             lambda engine: [({"quantile": str(order)}, found.value) for order, found in read(engine).quantiles],
         ),
-        of_engine(
+        describe_engine_gauge(
             f"llm_{name}_mean_seconds", f"{what}, mean over the window ({source}).", lambda engine: read(engine).mean
         ),
     )

@@ -3,12 +3,18 @@
 from collections.abc import Iterator
 from typing import Final
 
-from phasewatch.analysis.saturation import State
-from phasewatch.metrics.descriptor import ENGINE_LABELS, EngineMetric, Sample, latency, of_engine
-from phasewatch.snapshot.target import EngineReading
+from phasewatch.analysis.saturation import SaturationState
+from phasewatch.metrics.descriptor import (
+    ENGINE_LABELS,
+    EngineMetric,
+    MetricSample,
+    describe_engine_gauge,
+    describe_latency,
+)
+from phasewatch.snapshot.target import EngineSnapshot
 
 
-def _inter_token_bounds(engine: EngineReading) -> Iterator[Sample]:
+def _inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
     """All lower edges before all upper ones: OpenMetrics wants the samples of one label set together."""
     quantiles = engine.latencies.inter_token.quantiles
     for order, found in quantiles:
@@ -18,76 +24,76 @@ def _inter_token_bounds(engine: EngineReading) -> Iterator[Sample]:
             yield {"quantile": str(order), "bound": "upper"}, found.upper
 
 
-def _saturation(engine: EngineReading) -> Iterator[Sample]:
-    for state in State if engine.state is not None else ():
+def _saturation(engine: EngineSnapshot) -> Iterator[MetricSample]:
+    for state in SaturationState if engine.state is not None else ():
         yield {"state": state.value}, float(state is engine.state)
 
 
 PHASE_METRICS: Final = (
-    of_engine(
+    describe_engine_gauge(
         "llm_prefill_tokens_per_second",
         "Speed of prefill as a request sees it: computed prompt tokens / prefill time, over the requests that finished "
         "in the window (vLLM request_prefill_kv_computed_tokens, request_prefill_time_seconds).",
         lambda engine: engine.phases.prefill_tokens_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_prefill_throughput_tokens_per_second",
         "Prompt tokens that the server computed per second over the window, cached tokens excluded "
         "(vLLM prompt_tokens_by_source local_compute).",
         lambda engine: engine.phases.prefill_throughput_tokens_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_prefill_streams",
         "Mean number of requests in prefill at once over the window, counted when they finish "
         "(vLLM request_prefill_time_seconds / time).",
         lambda engine: engine.phases.prefill_streams,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_decode_tokens_per_second",
         "Mean speed of one stream over the window: tokens after the first / time spent between tokens "
         "(vLLM generation_tokens, time_to_first_token_seconds, inter_token_latency_seconds).",
         lambda engine: engine.phases.decode_tokens_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_decode_throughput_tokens_per_second",
         "Tokens after the first of each stream, of all streams, per second over the window "
         "(vLLM generation_tokens, time_to_first_token_seconds).",
         lambda engine: engine.phases.decode_throughput_tokens_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_decode_streams",
         "Mean number of streams decoding at once over the window (vLLM inter_token_latency_seconds / time).",
         lambda engine: engine.phases.decode_streams,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_tokens_per_step",
         "Mean tokens per stream and engine step over the window, 1 without speculative decoding "
         "(vLLM generation_tokens, inter_token_latency_seconds).",
         lambda engine: engine.phases.tokens_per_step,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_engine_steps_per_second",
         "Engine steps that put out a token, per second over the window (vLLM iteration_tokens_total; behind several "
         "API servers from inter_token_latency_seconds).",
         lambda engine: engine.phases.engine_steps_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_step_tokens",
         "Mean tokens per engine step over the window, computed prompt tokens and generated ones together.",
         lambda engine: engine.phases.step_tokens,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_token_stall_seconds",
         "While requests run, time since a scrape last saw new tokens from the engine (vLLM generation_tokens).",
         lambda engine: engine.token_stall_seconds,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_prefix_cache_hit_ratio",
         "Share of looked-up prompt tokens found in the prefix cache over the window, 0 to 1 "
         "(vLLM prefix_cache_hits, prefix_cache_queries).",
         lambda engine: engine.phases.prefix_cache_hit_ratio,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_context_tokens",
         "Mean tokens held in the KV cache per running request now.",
         lambda engine: engine.load.context_tokens,
@@ -95,13 +101,13 @@ PHASE_METRICS: Final = (
 )
 
 LATENCY_METRICS: Final = (
-    *latency(
+    *describe_latency(
         "time_to_first_token",
         "Time from the arrival of a request to its first token",
         "vLLM time_to_first_token_seconds",
         lambda engine: engine.latencies.time_to_first_token,
     ),
-    *latency(
+    *describe_latency(
         "inter_token_latency",
         "Time between two outputs of a stream",
         "vLLM inter_token_latency_seconds",
@@ -115,13 +121,13 @@ LATENCY_METRICS: Final = (
         (*ENGINE_LABELS, "quantile", "bound"),
         _inter_token_bounds,
     ),
-    *latency(
+    *describe_latency(
         "queue_time",
         "Time that requests finished in the window had waited for their first scheduling",
         "vLLM request_queue_time_seconds",
         lambda engine: engine.latencies.queue,
     ),
-    *latency(
+    *describe_latency(
         "prefill_time",
         "Time that requests finished in the window had spent from first scheduling to first token",
         "vLLM request_prefill_time_seconds",
@@ -130,59 +136,59 @@ LATENCY_METRICS: Final = (
 )
 
 LOAD_METRICS: Final = (
-    of_engine(
+    describe_engine_gauge(
         "llm_requests_running",
         "Requests admitted now, in prefill or decode (vLLM num_requests_running).",
         lambda engine: engine.load.requests_running,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_requests_waiting",
         "Requests waiting now, preempted and deferred ones included (vLLM num_requests_waiting).",
         lambda engine: engine.load.requests_waiting,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_requests_waiting_peak",
         "Most requests seen waiting by any scrape of the window.",
         lambda engine: engine.load.requests_waiting_peak,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_requests_waiting_growth_per_second",
         "Least-squares slope of the number of waiting requests over the window.",
         lambda engine: engine.load.requests_waiting_growth_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_kv_cache_usage_ratio",
         "Share of the KV cache in use now, 0 to 1; blocks kept only for reuse count as free "
         "(vLLM kv_cache_usage_perc).",
         lambda engine: engine.load.kv_cache_usage_ratio,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_kv_cache_usage_ratio_peak",
         "Highest share of the KV cache in use seen by any scrape of the window.",
         lambda engine: engine.load.kv_cache_usage_ratio_peak,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_kv_cache_capacity_tokens",
         "Tokens that the KV cache holds (vLLM cache_config_info).",
         lambda engine: engine.load.kv_cache_capacity_tokens,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_kv_cache_used_tokens",
         "Tokens in the KV cache now: usage x capacity.",
         lambda engine: engine.load.kv_cache_used_tokens,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_preemptions_per_second",
         "Preemptions per second over the window; vLLM counts one when the request puts out a token again "
         "(vLLM num_preemptions).",
         lambda engine: engine.load.preemptions_per_second,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_kv_cache_next_request_fits",
         "1 if a request with a prompt of mean length would find room in the KV cache now, 0 if not.",
         lambda engine: engine.load.kv_cache_next_request_fits,
     ),
-    of_engine(
+    describe_engine_gauge(
         "llm_kv_cache_headroom_requests",
         "How many more requests with a prompt of mean length fit into the KV cache now.",
         lambda engine: engine.load.kv_cache_headroom_requests,

@@ -3,24 +3,28 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from phasewatch.metrics.descriptor import TARGET_LABELS, ModelMetric, Sample, one
+from phasewatch.metrics.descriptor import TARGET_LABELS, MetricSample, ModelMetric, list_optional
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import ModelReading
+from phasewatch.snapshot.target import ModelSnapshot
 
 _MODEL_LABELS: Final = (*TARGET_LABELS, "model_name")
 
 
-def _of_model(name: str, text: str, read: Callable[[ModelReading], float | None]) -> ModelMetric:
-    return ModelMetric(name, text, "gauge", _MODEL_LABELS, lambda model: one(read(model)))
+def _of_model(name: str, text: str, read: Callable[[ModelSnapshot], float | None]) -> ModelMetric:
+    return ModelMetric(name, text, "gauge", _MODEL_LABELS, lambda model: list_optional(read(model)))
 
 
 def _of_probes(name: str, text: str, read: Callable[[ProbeRecord], float | None], kind: str = "gauge") -> ModelMetric:
     return ModelMetric(
-        name, text, kind, _MODEL_LABELS, lambda model: one(read(model.probe)) if model.probe is not None else ()
+        name,
+        text,
+        kind,
+        _MODEL_LABELS,
+        lambda model: list_optional(read(model.probe)) if model.probe is not None else (),
     )
 
 
-def _by_reason(name: str, text: str, read: Callable[[ProbeRecord], Iterator[Sample]]) -> ModelMetric:
+def _by_reason(name: str, text: str, read: Callable[[ProbeRecord], Iterator[MetricSample]]) -> ModelMetric:
     return ModelMetric(
         name,
         text,
@@ -30,17 +34,17 @@ def _by_reason(name: str, text: str, read: Callable[[ProbeRecord], Iterator[Samp
     )
 
 
-def _failures(record: ProbeRecord) -> Iterator[Sample]:
+def _failures(record: ProbeRecord) -> Iterator[MetricSample]:
     for reason, count in record.failures.items():
         yield {"reason": reason.value}, float(count)
 
 
-def _discarded(record: ProbeRecord) -> Iterator[Sample]:
+def _discarded(record: ProbeRecord) -> Iterator[MetricSample]:
     for reason, count in record.discarded.items():
         yield {"reason": reason.value}, float(count)
 
 
-def _skipped(record: ProbeRecord) -> Iterator[Sample]:
+def _skipped(record: ProbeRecord) -> Iterator[MetricSample]:
     for reason, count in record.skipped.items():
         yield {"reason": reason.value}, float(count)
 

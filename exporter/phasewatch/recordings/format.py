@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
-from phasewatch.backends.vllm.client import facts
+from phasewatch.backends.vllm.client import parse_facts
 from phasewatch.base.errors import Reason, RecordingError, ScrapeError
-from phasewatch.scrape.http import Answer
+from phasewatch.scrape.http import Response
 from phasewatch.snapshot.target import ServerFacts
 
 _ERROR_NAMES: Final[Mapping[str, Reason]] = {
@@ -37,7 +37,7 @@ _BEYOND_TIME: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RecordingHeader:
     """What a recording says of itself. `wall_start` is the Unix time of t = 0, None if it was not noted."""
 
     engine: str
@@ -51,11 +51,11 @@ class RecordedScrape:
 
     time: float
     took: float
-    answer: Answer | None
+    answer: Response | None
     error: ScrapeError | None
 
 
-class Reader:
+class RecordingReader:
     """A recording, read line by line.
 
     Args:
@@ -75,10 +75,10 @@ class Reader:
         if engine != "vllm":
             raise RecordingError(f"{path}:{number}: a recording of {engine!r}; this version replays vllm only")
         wall_start = first.get("wall_start")
-        self.header = Header(
+        self.header = RecordingHeader(
             engine=engine,
             wall_start=_number(wall_start),
-            facts=facts(first, first.get("models")),
+            facts=parse_facts(first, first.get("models")),
         )
 
     def scrapes(self) -> Iterator[RecordedScrape]:
@@ -128,7 +128,7 @@ class Reader:
         status, body = line.get("status"), line.get("body", "")
         if not isinstance(status, int) or not isinstance(body, str):
             raise RecordingError(f"{self._path}:{number}: expected an error, or a status and a body")
-        answer = Answer(status, str(line.get("content_type", "")), _bytes(body))
+        answer = Response(status, str(line.get("content_type", "")), _bytes(body))
         return RecordedScrape(time, took, answer, None)
 
 
@@ -138,7 +138,7 @@ def _number(value: object) -> float | None:
 
 
 def _bytes(body: str) -> bytes:
-    """The bytes of a body: those that were no UTF-8 are kept as `Writer` wrote them."""
+    """The bytes of a body: those that were no UTF-8 are kept as `RecordingWriter` wrote them."""
     try:
         return body.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -150,7 +150,7 @@ def _error(name: str) -> ScrapeError:
     return ScrapeError(reason, f"recorded as {name}")
 
 
-class Writer:
+class RecordingWriter:
     """Writes a recording; a context manager that leaves a readable file however it is left.
 
     It writes beside the file and takes its place at the end, so that a file of that name is not lost to a recording
@@ -175,7 +175,7 @@ class Writer:
             raise RecordingError(f"{path}: cannot be written: {error.strerror}") from error
         self._write({"kind": "header", **header})
 
-    def answer(self, time: float, took: float, answer: Answer) -> None:
+    def answer(self, time: float, took: float, answer: Response) -> None:
         """Keep an answer."""
         body = answer.body.decode("utf-8", "surrogateescape")
         line = {"t": time, "took": took, "status": answer.status, "content_type": answer.content_type, "body": body}

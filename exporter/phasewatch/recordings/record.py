@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phasewatch import __version__
-from phasewatch.backends.vllm.client import VllmEngine
+from phasewatch.backends.vllm.client import VllmClient
 from phasewatch.base.errors import ScrapeError
 from phasewatch.base.units import human_duration
 from phasewatch.config.resolve import Target
-from phasewatch.recordings.format import Writer
+from phasewatch.recordings.format import RecordingWriter
 from phasewatch.snapshot.target import ServerFacts
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecordingOutcome:
     """How a recording went: scrapes made, those that failed, those whose page can be used, and the newest error."""
 
     scrapes: int = 0
@@ -26,7 +26,7 @@ class Outcome:
     last_error: ScrapeError | None = None
 
 
-async def record(target: Target, *, duration: float, interval: float, output: Path) -> Outcome:
+async def record(target: Target, *, duration: float, interval: float, output: Path) -> RecordingOutcome:
     """Scrape a server at a fixed pace and write what it says; SIGINT or SIGTERM ends it early and keeps the file.
 
     Args:
@@ -41,13 +41,13 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    engine = VllmEngine(target)
+    engine = VllmClient(target)
     planned = max(1, round(duration / interval))
-    outcome = Outcome()
+    outcome = RecordingOutcome()
     try:
         facts = await _facts(engine, stopped)
         wall_start, start = time.time(), time.monotonic()
-        with Writer(output, _header(target, facts, interval, wall_start)) as writer:
+        with RecordingWriter(output, _header(target, facts, interval, wall_start)) as writer:
             for index in range(planned):
                 await _wait(stopped, start + index * interval - time.monotonic())
                 if stopped.is_set():
@@ -59,7 +59,7 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
     return outcome
 
 
-async def _facts(engine: VllmEngine, stopped: asyncio.Event) -> ServerFacts:
+async def _facts(engine: VllmClient, stopped: asyncio.Event) -> ServerFacts:
     """What the server says of itself, unless it takes longer than the user's patience."""
     asked, end = asyncio.ensure_future(engine.facts()), asyncio.ensure_future(stopped.wait())
     await asyncio.wait({asked, end}, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +92,9 @@ async def _wait(stopped: asyncio.Event, seconds: float) -> None:
             return
 
 
-async def _scrape(engine: VllmEngine, writer: Writer, start: float, before: Outcome) -> Outcome:
+async def _scrape(
+    engine: VllmClient, writer: RecordingWriter, start: float, before: RecordingOutcome
+) -> RecordingOutcome:
     sent = time.monotonic()
     made = replace(before, scrapes=before.scrapes + 1)
     try:
@@ -108,7 +110,7 @@ async def _scrape(engine: VllmEngine, writer: Writer, start: float, before: Outc
     return replace(made, good=made.good + 1)
 
 
-def _progress(outcome: Outcome, planned: int, interval: float) -> None:
+def _progress(outcome: RecordingOutcome, planned: int, interval: float) -> None:
     """A line that is rewritten on a terminal; elsewhere one about every ten seconds."""
     terminal = sys.stderr.isatty()
     last = outcome.scrapes == planned

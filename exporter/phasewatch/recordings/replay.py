@@ -10,22 +10,22 @@ from prometheus_client.core import Sample
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from phasewatch.backends.equipment import Equipment, devices_of
+from phasewatch.backends.equipment import Equipment, resolve_devices
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.client import interpret
-from phasewatch.backends.vllm.state import TargetState, fail, snapshot, succeed
+from phasewatch.backends.vllm.client import parse_page
+from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_failure, fold_page
 from phasewatch.base.errors import ScrapeError
 from phasewatch.config.resolve import Target
-from phasewatch.metrics.collector import target_families
+from phasewatch.metrics.collector import build_target_families
 from phasewatch.models.sources.folder import costs_of_folder
-from phasewatch.recordings.format import Reader
-from phasewatch.snapshot.health import Timing
+from phasewatch.recordings.format import RecordingReader
+from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import TargetSnapshot
 
 SHORTEST_STEP: Final = 0.001
 
 
-def replay(recording: Reader, target: Target) -> Iterator[tuple[float, TargetSnapshot]]:
+def replay(recording: RecordingReader, target: Target) -> Iterator[tuple[float, TargetSnapshot]]:
     """What is known after each scrape of a recording, with its time `t`, failed scrapes included.
 
     Args:
@@ -43,39 +43,39 @@ def replay(recording: Reader, target: Target) -> Iterator[tuple[float, TargetSna
     for scrape in recording.scrapes():
         # Other recorders may send a scrape before the one before has ended.
         done = max(scrape.time + scrape.took, done + SHORTEST_STEP)
-        timing = Timing(scrape.time, done, None if wall_start is None else wall_start + done)
+        timing = ScrapeTiming(scrape.time, done, None if wall_start is None else wall_start + done)
         try:
             if scrape.error is not None:
                 raise scrape.error
-            page = interpret(reader, scrape.answer) if scrape.answer else None
+            page = parse_page(reader, scrape.answer) if scrape.answer else None
         except ScrapeError as error:
-            state = fail(state, error, timing)
+            state = fold_failure(state, error, timing)
         else:
             if page is not None:
                 # A recording knows one set of facts, those of its header; live they are asked for after a restart.
-                state = replace(succeed(state, page, timing, target), facts=facts)
-        yield scrape.time, snapshot(state, target)
+                state = replace(fold_page(state, page, timing, target), facts=facts)
+        yield scrape.time, build_snapshot(state, target)
 
 
 def _equipment(target: Target) -> Equipment:
     """What the configuration tells: this machine's devices and files are not those of the recording."""
-    device, _ = devices_of(target, ())
+    device, _ = resolve_devices(target, ())
     path = target.model.path
     return Equipment(device, None if path is None else costs_of_folder(path)[0])
 
 
-def as_json(recording: Reader, target: Target) -> Iterator[str]:
+def as_json(recording: RecordingReader, target: Target) -> Iterator[str]:
     """One JSON object per scrape: `{"t": seconds, "metrics": [{"name", "labels", "value"}, ...]}`."""
     for time, shown in replay(recording, target):
         metrics = [
             {"name": sample.name, "labels": sample.labels, "value": sample.value}
-            for family in target_families([shown])
+            for family in build_target_families([shown])
             for sample in family.samples
         ]
         yield json.dumps({"t": time, "metrics": metrics})
 
 
-def as_openmetrics(recording: Reader, target: Target) -> str:
+def as_openmetrics(recording: RecordingReader, target: Target) -> str:
     """One OpenMetrics text with timestamps, for `promtool tsdb create-blocks-from openmetrics`.
 
     Without a start time in the header the recording begins at the Unix epoch.
@@ -83,7 +83,7 @@ def as_openmetrics(recording: Reader, target: Target) -> str:
     start = recording.header.wall_start or 0.0
     families: dict[str, Family] = {}
     for time, shown in replay(recording, target):
-        for family in target_families([shown]):
+        for family in build_target_families([shown]):
             whole = families.setdefault(family.name, Family(family.name, family.documentation, family.type))
             whole.samples += [Sample(s.name, s.labels, s.value, start + time) for s in family.samples]
     registry = CollectorRegistry()

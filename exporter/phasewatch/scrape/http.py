@@ -30,7 +30,7 @@ def _no_cookies() -> CookieJar:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """An answer of whatever status. `body` is complete and decompressed, or empty where it was not asked for; `date` is
     the server's clock in whole seconds of Unix time, None if it does not tell.
     """
@@ -82,7 +82,7 @@ def _tls_context(url: str, tls: TlsConfig | None) -> ssl.SSLContext:
     return context
 
 
-def authorization_header(authorization: Authorization | None) -> dict[str, str]:
+def read_authorization_header(authorization: Authorization | None) -> dict[str, str]:
     """The header for a target, its secret read from the file just now, so that a rotated one is taken up.
 
     Raises:
@@ -106,7 +106,7 @@ def authorization_header(authorization: Authorization | None) -> dict[str, str]:
 
 async def get(
     client: httpx.AsyncClient, path: str, *, headers: Mapping[str, str], deadline: float, limit: int
-) -> Answer:
+) -> Response:
     """GET a path of a target. An answer of another status than 200 comes without its body.
 
     Args:
@@ -132,7 +132,7 @@ async def post(
     headers: Mapping[str, str],
     deadline: float,
     limit: int,
-) -> Answer:
+) -> Response:
     """POST a JSON object to a path of a target. Answers of every status come with their body.
 
     Args:
@@ -152,7 +152,7 @@ async def post(
 
 async def _exchange(
     client: httpx.AsyncClient, request: httpx.Request, deadline: float, limit: int, *, error_limit: int
-) -> Answer:
+) -> Response:
     """One request and its answer; bodies of other statuses than 200 are read only up to `error_limit` bytes."""
     try:
         async with asyncio.timeout(deadline):
@@ -174,7 +174,7 @@ async def _exchange(
         raise ScrapeError(Reason.CONNECT, "the server closed the connection without a valid answer") from error
     except httpx.HTTPError as error:
         raise ScrapeError(Reason.INTERNAL, f"the request failed: {type(error).__name__}") from error
-    return Answer(
+    return Response(
         response.status_code, response.headers.get("content-type", ""), body, _date(response.headers.get("date"))
     )
 

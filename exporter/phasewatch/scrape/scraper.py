@@ -13,8 +13,8 @@ from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.base.units import human_duration
 from phasewatch.config.resolve import Target
-from phasewatch.snapshot.health import Health, Timing
-from phasewatch.snapshot.target import TargetSnapshot, snapshot_of, stale
+from phasewatch.snapshot.health import Health, ScrapeTiming
+from phasewatch.snapshot.target import TargetSnapshot, create_snapshot, mark_stale
 
 MISSED_SCRAPES: Final = 3
 """Intervals, on top of the timeout, after which the last scrape no longer speaks for now."""
@@ -29,7 +29,7 @@ class Job:
     seconds: float
 
 
-class Monitor(ABC):
+class Scraper(ABC):
     """One target and what is known of it.
 
     Args:
@@ -42,7 +42,7 @@ class Monitor(ABC):
         self.target = target
         self._clock = clock
         self._wall_clock = wall_clock
-        self._snapshot = snapshot_of(target, Health())
+        self._snapshot = create_snapshot(target, Health())
         self._shown_at = clock()
         self._under_way: set[asyncio.Task[Any]] = set()
 
@@ -55,7 +55,7 @@ class Monitor(ABC):
         age = self._clock() - self._shown_at
         if age <= MISSED_SCRAPES * self.target.interval + self.target.timeout:
             return self._snapshot
-        return stale(self._snapshot, age)
+        return mark_stale(self._snapshot, age)
 
     async def scrape(self) -> None:
         """Scrape once. Never raises: whatever goes wrong becomes a failed scrape of this target alone."""
@@ -68,7 +68,7 @@ class Monitor(ABC):
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self._disconnect()
 
-    def take_over(self, before: "Monitor") -> None:  # noqa: B027  # most kinds of servers lose nothing by a reload
+    def take_over(self, before: "Scraper") -> None:  # noqa: B027  # most kinds of servers lose nothing by a reload
         """Go on from what another monitor of the same server knows, where that must not be forgotten.
 
         Args:
@@ -88,7 +88,7 @@ class Monitor(ABC):
         """
 
     @abstractmethod
-    def _take_failure(self, error: ScrapeError, timing: Timing) -> None:
+    def _take_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
         """Take in that a scrape failed."""
 
     @abstractmethod
@@ -113,11 +113,11 @@ class Monitor(ABC):
         try:
             await self._read(sent)
         except ScrapeError as error:
-            self._take_failure(error, Timing(sent, self._clock(), None))
+            self._take_failure(error, ScrapeTiming(sent, self._clock(), None))
         except Exception as error:  # noqa: BLE001  # a mistake of ours must not end the watch
             logger().error("scrape broke", target=self.target.name, exc_info=True)
             defect = ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}")
-            self._take_failure(defect, Timing(sent, self._clock(), None))
+            self._take_failure(defect, ScrapeTiming(sent, self._clock(), None))
         self._shown_at = self._clock()
         self._tell(before, self._health())
 

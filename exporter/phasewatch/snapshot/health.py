@@ -7,7 +7,7 @@ from phasewatch.base.errors import Reason, ScrapeError
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class ScrapeTiming:
     """When a scrape took place: `sent` and `done` monotonic, `wall` the Unix time at `done`, None if unknown."""
 
     sent: float
@@ -41,19 +41,19 @@ class Health:
         return None if self.scrape_seconds is None else self.trouble is None
 
 
-def succeeded(health: Health, timing: Timing) -> Health:
+def record_success(health: Health, timing: ScrapeTiming) -> Health:
     """The health after a good scrape."""
     return replace(
         health, answered=True, trouble=None, scrape_seconds=timing.done - timing.sent, last_success=timing.wall
     )
 
 
-def late(health: Health, error: ScrapeError, timing: Timing) -> Health:
+def record_late(health: Health, error: ScrapeError, timing: ScrapeTiming) -> Health:
     """The health after a scrape of a server that lives, but was too busy to answer all of it: counted, and up."""
-    return succeeded(_counted(health, error), timing)
+    return record_success(_counted(health, error), timing)
 
 
-def failed(health: Health, error: ScrapeError, timing: Timing) -> Health:
+def record_failure(health: Health, error: ScrapeError, timing: ScrapeTiming) -> Health:
     """The health after a failed scrape."""
     before = health.trouble
     trouble = Trouble(

@@ -7,7 +7,7 @@ from enum import StrEnum
 from phasewatch.backends.ollama.probes.response import ProbeReason
 
 
-class Skip(StrEnum):
+class SkipReason(StrEnum):
     """Why a probe that was due was not sent: the `reason` label of `llm_probes_skipped_total`."""
 
     QUARANTINED = "quarantined"
@@ -25,7 +25,7 @@ class Skip(StrEnum):
     BUDGET = "budget"
 
 
-class Discard(StrEnum):
+class DiscardReason(StrEnum):
     """Why a probe that was answered counts for nothing: the `reason` label of `llm_probes_discarded_total`."""
 
     FIRST_AFTER_LOAD = "first_after_load"
@@ -52,8 +52,8 @@ class ProbeRecord:
 
     probes: int = 0
     failures: Mapping[ProbeReason, int] = field(default_factory=lambda: dict.fromkeys(ProbeReason, 0))
-    discarded: Mapping[Discard, int] = field(default_factory=lambda: dict.fromkeys(Discard, 0))
-    skipped: Mapping[Skip, int] = field(default_factory=lambda: dict.fromkeys(Skip, 0))
+    discarded: Mapping[DiscardReason, int] = field(default_factory=lambda: dict.fromkeys(DiscardReason, 0))
+    skipped: Mapping[SkipReason, int] = field(default_factory=lambda: dict.fromkeys(SkipReason, 0))
     caused_reloads: int = 0
     success: bool | None = None
     duration: float | None = None
@@ -62,7 +62,7 @@ class ProbeRecord:
     load_seconds: float | None = None
 
 
-def count_skip(record: ProbeRecord, reason: Skip) -> ProbeRecord:
+def count_skip(record: ProbeRecord, reason: SkipReason) -> ProbeRecord:
     """The record after a probe that was not sent."""
     return replace(record, skipped={**record.skipped, reason: record.skipped[reason] + 1})
 
@@ -72,6 +72,6 @@ def count_failure(record: ProbeRecord, reason: ProbeReason) -> ProbeRecord:
     return replace(record, success=False, failures={**record.failures, reason: record.failures[reason] + 1})
 
 
-def count_discard(record: ProbeRecord, reason: Discard) -> ProbeRecord:
+def count_discard(record: ProbeRecord, reason: DiscardReason) -> ProbeRecord:
     """The record after a probe whose answer counts for nothing."""
     return replace(record, success=True, discarded={**record.discarded, reason: record.discarded[reason] + 1})

@@ -8,8 +8,8 @@ from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
-from phasewatch.analysis.saturation import State
-from phasewatch.backends.ollama.inventory import Details
+from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.ollama.inventory import ModelDetails
 from phasewatch.base.errors import Reason
 from phasewatch.base.units import human_duration
 from phasewatch.config.resolve import Limits, Target
@@ -35,7 +35,7 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineReading:
+class EngineSnapshot:
     """All that is known of one engine now. `state` is None where a server does not tell what waits for what."""
 
     key: EngineKey
@@ -44,12 +44,12 @@ class EngineReading:
     load: Load = field(default_factory=Load)
     ceiling: Ceiling = field(default_factory=Ceiling)
     token_stall_seconds: float | None = None
-    state: State | None = None
+    state: SaturationState | None = None
     asleep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ModelReading:
+class ModelSnapshot:
     """What an Ollama says of one of its models, and what was counted of its probes; None where it is not known.
 
     Attributes:
@@ -68,7 +68,7 @@ class ModelReading:
 
     name: str
     digest: str | None = None
-    details: Details | None = None
+    details: ModelDetails | None = None
     loaded: float | None = None
     bytes: float | None = None
     vram_bytes: float | None = None
@@ -94,11 +94,11 @@ class TargetSnapshot:
     scrape_seconds: float | None
     last_success: float | None
     facts: ServerFacts = ServerFacts()
-    engines: tuple[EngineReading, ...] = ()
-    models: tuple[ModelReading, ...] = ()
+    engines: tuple[EngineSnapshot, ...] = ()
+    models: tuple[ModelSnapshot, ...] = ()
 
 
-def snapshot_of(target: Target, health: Health) -> TargetSnapshot:
+def create_snapshot(target: Target, health: Health) -> TargetSnapshot:
     """What is shown of a target of which nothing but its health is known."""
     return TargetSnapshot(
         name=target.name,
@@ -114,11 +114,11 @@ def snapshot_of(target: Target, health: Health) -> TargetSnapshot:
     )
 
 
-def stale(shown: TargetSnapshot, age: float) -> TargetSnapshot:
+def mark_stale(shown: TargetSnapshot, age: float) -> TargetSnapshot:
     """A snapshot that has grown too old: nothing has been heard of the target for `age` seconds."""
     message = f"no scrape has ended for {human_duration(age)}: the exporter is held up"
     trouble = shown.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
-    counted = tuple(ModelReading(model.name, probe=model.probe) for model in shown.models if model.probe)
+    counted = tuple(ModelSnapshot(model.name, probe=model.probe) for model in shown.models if model.probe)
     return replace(
         shown, up=False, trouble=trouble, scrape_seconds=None, facts=ServerFacts(), engines=(), models=counted
     )

@@ -119,7 +119,7 @@ def _index(view: View) -> Callable[[Request], Response]:
     # No coroutine, as above.
     def index(request: Request) -> Response:
         status, targets = view.metrics()
-        page = landing.page(
+        page = landing.render_page(
             status,
             targets,
             landing.Known(view.history, view.probes, Moment(time.time(), time.monotonic())),

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phasewatch.base.errors import ConfigError, Problem
 from phasewatch.config.schema import File, Section
-from phasewatch.config.yaml_file import problem, read_mapping
+from phasewatch.config.yaml_file import describe_error, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(?:0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
@@ -92,7 +92,9 @@ def load_web_config(path: Path | None) -> WebConfig:
         schema = _WebSchema.model_validate(raw)
     except ValidationError as error:
         secret = frozenset({"basic_auth_users"})
-        problems += [problem(details, _WebSchema, _SECTIONS, secret) for details in error.errors(include_url=False)]
+        problems += [
+            describe_error(details, _WebSchema, _SECTIONS, secret) for details in error.errors(include_url=False)
+        ]
         raise ConfigError(problems) from error
     problems += _unusable(schema.basic_auth_users)
     tls = schema.tls_server_config

@@ -4,16 +4,16 @@ import re
 
 import pytest
 
-from phasewatch.analysis.advice import ADVICE, ASLEEP, COMPLAINTS, OLLAMA, Advice, advice_for
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.advice import ADVICE, ASLEEP, COMPLAINTS, OLLAMA, Advice, choose_advice
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.config.resolve import Target
 from phasewatch.metrics.collector import TABLE
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from tests.support.paths import RECORDINGS, ROOT
 
 ALL = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values(), *OLLAMA.values()]
-CALM = {State.IDLE, State.HEALTHY}
+CALM = {SaturationState.IDLE, SaturationState.HEALTHY}
 
 # Flags of `vllm serve` 0.32.0.
 FLAGS = {
@@ -36,7 +36,7 @@ def words(advice: Advice) -> str:
 
 
 def test_every_state_has_advice_and_the_calm_ones_have_nothing_to_change() -> None:
-    assert set(ADVICE) == set(State)
+    assert set(ADVICE) == set(SaturationState)
     assert {state for state, advice in ADVICE.items() if not advice.change} == CALM
 
 
@@ -51,8 +51,8 @@ def test_flags_and_metrics_in_the_words_exist(advice: Advice) -> None:
 
 
 def test_a_sleeping_engine_is_named_as_what_it_is() -> None:
-    assert advice_for(State.STUCK, asleep=True) is ASLEEP
-    assert advice_for(State.STUCK, asleep=False) is ADVICE[State.STUCK]
+    assert choose_advice(SaturationState.STUCK, asleep=True) is ASLEEP
+    assert choose_advice(SaturationState.STUCK, asleep=False) is ADVICE[SaturationState.STUCK]
 
 
 DOC = (ROOT / "docs" / "saturation.md").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_the_page_about_saturation_takes_its_words_from_the_table(advice: Advice
 
 
 def test_every_state_has_a_section_and_nothing_else_has() -> None:
-    assert set(re.findall(r"^### `(\w+)`$", DOC, re.MULTILINE)) == {state.value for state in State}
+    assert set(re.findall(r"^### `(\w+)`$", DOC, re.MULTILINE)) == {state.value for state in SaturationState}
 
 
 EXAMPLE = re.compile(
@@ -79,7 +79,7 @@ EXAMPLE = re.compile(
 @pytest.mark.parametrize("example", EXAMPLE.findall(DOC), ids=lambda example: example[0])
 def test_every_example_is_what_the_recording_shows(example: tuple[str, ...]) -> None:
     state, name, second, running, waiting, usage = example
-    recording = Reader(RECORDINGS / f"{name}.jsonl.xz")
+    recording = RecordingReader(RECORDINGS / f"{name}.jsonl.xz")
     target = Target("recording", "vllm", "http://recording.invalid")
     (engine,) = next(shown for time, shown in replay(recording, target) if time >= float(second)).engines
     load = engine.load

@@ -11,11 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasewatch.analysis.ceiling import Basis, Ceiling, Counted, ceiling, decode_ceiling, single_stream_ceiling
-from phasewatch.analysis.phases import phases
-from phasewatch.analysis.queue import load
+from phasewatch.analysis.ceiling import (
+    Basis,
+    Ceiling,
+    Counted,
+    compute_ceiling,
+    compute_decode_ceiling,
+    compute_single_stream_ceiling,
+)
+from phasewatch.analysis.phases import compute_phases
+from phasewatch.analysis.queue import measure_load
 from phasewatch.analysis.samples import Histogram, Page
-from phasewatch.analysis.window import History, Window, grown, history, increase, push
+from phasewatch.analysis.window import (
+    EngineHistory,
+    PageWindow,
+    append_page,
+    compute_increase,
+    extract_history,
+    subtract_counters,
+)
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.hardware.facts import ComputeRates, DeviceFacts, Layout, Precision
 from phasewatch.hardware.facts import Source as DeviceSource
@@ -84,7 +98,7 @@ def test_one_reading_of_the_weights_serves_the_whole_batch(streams: int, steps: 
 
 def test_a_server_that_is_idle_half_the_time_reads_half_as_much() -> None:
     past = BUSY.history()
-    rested = History((*past.times, 20.0), (*past.samples, past.samples[-1]), frozenset())
+    rested = EngineHistory((*past.times, 20.0), (*past.samples, past.samples[-1]), frozenset())
     half, whole = measured(rested, DEVICE, MODEL), measured(past, DEVICE, MODEL)
     assert half.memory_read_bytes_per_second["derived"] == whole.memory_read_bytes_per_second["derived"] / 2
     assert half.decode_ceiling_tokens_per_second == whole.decode_ceiling_tokens_per_second
@@ -93,7 +107,7 @@ def test_a_server_that_is_idle_half_the_time_reads_half_as_much() -> None:
 def test_the_batch_is_that_of_the_steps_and_idle_time_is_not_in_it() -> None:
     routed = replace(MODEL, reads=WeightReads(80.0, 40.0, 10.0, (Experts(8, 2, 10.0, 5.0),)))
     past = BUSY.history()
-    rested = History((*past.times, 100.0), (*past.samples, past.samples[-1]), frozenset())
+    rested = EngineHistory((*past.times, 100.0), (*past.samples, past.samples[-1]), frozenset())
     half, whole = measured(rested, DEVICE, routed), measured(past, DEVICE, routed)
     assert half.weight_read_bytes == pytest.approx(whole.weight_read_bytes)
 
@@ -110,7 +124,7 @@ def test_the_cache_is_weighed_with_the_steps_that_read_it() -> None:
         )
         for steps, usage in ((0.0, 0.0), (30.0, 0.2), (40.0, 0.6))
     )
-    reading = measured(History((0.0, 10.0, 20.0), samples, frozenset()), DEVICE, MODEL)
+    reading = measured(EngineHistory((0.0, 10.0, 20.0), samples, frozenset()), DEVICE, MODEL)
     held = (30 * 100 + 10 * 400) / 40
     assert reading.memory_read_bytes_per_second["derived"] == pytest.approx(2 * (80 + held))
     assert reading.decode_ceiling_tokens_per_second["read"] == pytest.approx(1000 / (80 + held))
@@ -119,9 +133,9 @@ def test_the_cache_is_weighed_with_the_steps_that_read_it() -> None:
 def test_a_scrape_without_usage_leaves_the_others_to_tell() -> None:
     past = BUSY.history()
     blind = replace(past.samples[-1], kv_cache_usage=None)
-    longer = History((*past.times, 20.0), (*past.samples, blind), frozenset())
+    longer = EngineHistory((*past.times, 20.0), (*past.samples, blind), frozenset())
     assert measured(longer, DEVICE, MODEL).decode_ceiling_tokens_per_second["read"] == 1000 / (80 + 200)
-    only = History(past.times, (past.samples[0], blind), frozenset())
+    only = EngineHistory(past.times, (past.samples[0], blind), frozenset())
     assert "read" not in measured(only, DEVICE, MODEL).decode_ceiling_tokens_per_second
 
 
@@ -164,7 +178,7 @@ def test_with_speculation_a_step_takes_in_more_tokens_and_its_bytes_stay_the_sam
 def test_16_gigabytes_of_weights_have_the_ceilings_of_the_first_table_of_the_docs(
     gigabytes: float, tokens: int
 ) -> None:
-    limit = decode_ceiling(16e9, DeviceFacts(memory_bandwidth=gigabytes * 1e9))
+    limit = compute_decode_ceiling(16e9, DeviceFacts(memory_bandwidth=gigabytes * 1e9))
     assert limit is not None
     assert round(limit) == tokens
 
@@ -210,22 +224,24 @@ def test_bandwidths_add_only_for_devices_that_work_on_the_same_step(
 def test_times_add_where_a_part_of_the_model_is_in_the_memory_of_the_host(
     share: float | None, host: float | None, steps: float | None
 ) -> None:
-    assert decode_ceiling(100.0, replace(DEVICE, cpu_memory_bandwidth=host), share) == pytest.approx(steps)
+    assert compute_decode_ceiling(100.0, replace(DEVICE, cpu_memory_bandwidth=host), share) == pytest.approx(steps)
 
 
 def test_a_model_wholly_in_the_memory_of_the_host_needs_no_device() -> None:
-    assert decode_ceiling(100.0, DeviceFacts(cpu_memory_bandwidth=200.0), 0.0) == 2
+    assert compute_decode_ceiling(100.0, DeviceFacts(cpu_memory_bandwidth=200.0), 0.0) == 2
 
 
 def test_what_was_measured_is_the_memory_of_the_host() -> None:
     cpu = replace(DEVICE, bandwidth_source=DeviceSource.MEASURED)
-    assert decode_ceiling(100.0, cpu, 0.0) == 10
-    assert decode_ceiling(100.0, replace(cpu, cpu_memory_bandwidth=500.0), 0.0) == 5
+    assert compute_decode_ceiling(100.0, cpu, 0.0) == 10
+    assert compute_decode_ceiling(100.0, replace(cpu, cpu_memory_bandwidth=500.0), 0.0) == 5
 
 
 def test_a_probe_knows_its_limits_without_a_window() -> None:
     device = replace(DEVICE, cpu_memory_bandwidth=100.0)
-    reading = single_stream_ceiling(device, MODEL, decode_tokens_per_second=1.5, context_tokens=120.0, gpu_share=0.5)
+    reading = compute_single_stream_ceiling(
+        device, MODEL, decode_tokens_per_second=1.5, context_tokens=120.0, gpu_share=0.5
+    )
     limits = {"weights": 1 / (50 / 1000 + 50 / 100), "read": 1 / (100 / 1000 + 100 / 100)}
     assert reading.decode_ceiling_tokens_per_second == pytest.approx(limits)
     assert reading.decode_ceiling_ratio == pytest.approx({basis: 1.5 / limit for basis, limit in limits.items()})
@@ -247,7 +263,7 @@ def test_a_probe_without_its_context_or_what_it_reads_has_the_ceiling_of_the_wei
     unknown: dict[str, Any],
 ) -> None:
     told: dict[str, Any] = {"model": MODEL, "context_tokens": 120.0, **unknown}
-    reading = single_stream_ceiling(DEVICE, decode_tokens_per_second=1.5, gpu_share=None, **told)
+    reading = compute_single_stream_ceiling(DEVICE, decode_tokens_per_second=1.5, gpu_share=None, **told)
     assert reading.decode_ceiling_ratio == {"weights": 0.15}
 
 
@@ -322,7 +338,7 @@ def test_without_parameters_nothing_is_said_of_compute() -> None:
 
 def test_a_single_scrape_gives_the_facts_and_the_ceiling_of_the_weights() -> None:
     past = BUSY.history()
-    reading = measured(History(past.times[:1], past.samples[:1], frozenset()), DEVICE, MODEL)
+    reading = measured(EngineHistory(past.times[:1], past.samples[:1], frozenset()), DEVICE, MODEL)
     assert reading == Ceiling(
         device_info=("Abacus", 1),
         device_memory_bandwidth_bytes_per_second={"table": 1000},
@@ -348,14 +364,14 @@ def test_an_idle_engine_reads_and_computes_nothing_and_has_no_ratio_of_a_ceiling
 def test_an_engine_without_gauges_before_its_first_request_reads_nothing() -> None:
     past = Steady(streams=0).history()
     silent = tuple(replace(sample, kv_cache_usage=None, requests_running=None) for sample in past.samples)
-    reading = measured(History(past.times, silent, frozenset()), DEVICE, MODEL)
+    reading = measured(EngineHistory(past.times, silent, frozenset()), DEVICE, MODEL)
     assert reading.memory_read_bytes_per_second == {"derived": 0}
     assert reading.memory_bandwidth_utilization_ratio == {"derived": 0}
     # Without a cache or a capacity it would be known while idle, and not under load.
     blind = tuple(replace(sample, cache_config={}) for sample in silent)
-    assert measured(History(past.times, blind, frozenset()), DEVICE, MODEL).memory_read_bytes_per_second == {}
+    assert measured(EngineHistory(past.times, blind, frozenset()), DEVICE, MODEL).memory_read_bytes_per_second == {}
     no_cache = replace(MODEL, kv_cache=None)
-    assert measured(History(past.times, silent, frozenset()), DEVICE, no_cache).memory_read_bytes_per_second == {}
+    assert measured(EngineHistory(past.times, silent, frozenset()), DEVICE, no_cache).memory_read_bytes_per_second == {}
 
 
 def test_a_sparse_model_that_is_not_understood_has_no_ceiling_of_its_weights() -> None:
@@ -365,7 +381,7 @@ def test_a_sparse_model_that_is_not_understood_has_no_ceiling_of_its_weights() -
 def test_without_a_capacity_nothing_is_derived_and_vllm_is_still_believed() -> None:
     past = replace(BUSY, read_bytes=300, flops=600).history()
     samples = tuple(replace(sample, cache_config={}) for sample in past.samples)
-    reading = measured(History(past.times, samples, frozenset()), DEVICE, MODEL)
+    reading = measured(EngineHistory(past.times, samples, frozenset()), DEVICE, MODEL)
     assert reading.memory_read_bytes_per_second == {"engine": 300}
     assert reading.memory_bandwidth_utilization_ratio == {"engine": 0.3}
     assert reading.compute_utilization_ratio["engine"] == 0.15
@@ -409,11 +425,11 @@ def test_absurd_facts_raise_nothing(bandwidth: float, weights: float, share: flo
     device = replace(DEVICE, memory_bandwidth=bandwidth, cpu_memory_bandwidth=bandwidth, count=10**6)
     model = replace(MODEL, weight_bytes=weights, reads=WeightReads(weights, weights))
     assert found(device=device, model=model).weight_read_bytes == weights
-    single_stream_ceiling(device, model, decode_tokens_per_second=1.0, context_tokens=1.0, gpu_share=share)
+    compute_single_stream_ceiling(device, model, decode_tokens_per_second=1.0, context_tokens=1.0, gpu_share=share)
 
 
 def test_weights_or_a_bandwidth_of_0_have_no_ceiling() -> None:
-    assert decode_ceiling(0.0, DEVICE) is None
+    assert compute_decode_ceiling(0.0, DEVICE) is None
     broken = found(device=replace(DEVICE, memory_bandwidth=0.0))
     assert broken.memory_bandwidth_utilization_ratio == {}
     assert broken.decode_ceiling_ratio == {}
@@ -424,13 +440,13 @@ def test_behind_several_api_servers_steps_follow_from_latency() -> None:
     # Each of two processes counted every step with tokens, and one that put out first tokens alone; then all fell idle.
     counted = replace(end, iteration_tokens=Histogram(0.0, 40.0))
     later = replace(counted, iteration_tokens=Histogram(0.0, 80.0), kv_cache_usage=0.9)
-    past = History((0.0, 10.0, 20.0), (start, counted, later), frozenset())
-    growth = increase(past)
-    reading = ceiling(
+    past = EngineHistory((0.0, 10.0, 20.0), (start, counted, later), frozenset())
+    growth = compute_increase(past)
+    reading = compute_ceiling(
         past,
         growth,
-        phases(past, growth, one_api_server=False, version=None),
-        load(past, growth, alone=True),
+        compute_phases(past, growth, one_api_server=False, version=None),
+        measure_load(past, growth, alone=True),
         DEVICE,
         MODEL,
         engines=1,
@@ -509,11 +525,11 @@ def spans() -> dict[str, tuple[float, float]]:
 
 def compared(pages: list[tuple[float, Page]]) -> tuple[float, float]:
     """Bytes and operations as derived / as vLLM counted them."""
-    window = Window()
+    window = PageWindow()
     for time, page in pages:
-        window = push(window, page, time, 1000)
+        window = append_page(window, page, time, 1000)
     (key,) = window.engines
-    reading = measured(history(window, key), DEVICE, RECORDED)
+    reading = measured(extract_history(window, key), DEVICE, RECORDED)
     read, operations = reading.memory_read_bytes_per_second, reading.compute_utilization_ratio
     return read["derived"] / read["engine"], operations["derived"] / operations["engine"]
 
@@ -569,7 +585,7 @@ def test_activations_explain_what_true_contexts_leave_of_the_bytes_that_vllm_cou
     start, end = spans()[tag]
     pages = between(start - 1.1, end + 1.1)
     (first,), (last,) = pages[0][1].engines.values(), pages[-1][1].engines.values()
-    counts = grown(first, last)
+    counts = subtract_counters(first, last)
     assert counts.iteration_tokens
     assert counts.estimated_read_bytes_per_gpu
     requests = [request for request in truth("mfu-metrics").requests if start <= request.sent <= end]

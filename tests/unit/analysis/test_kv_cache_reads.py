@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from phasewatch.analysis.kv_cache_reads import HeldCache, held_cache
+from phasewatch.analysis.kv_cache_reads import KvCacheReads, compute_kv_cache_reads
 from phasewatch.analysis.samples import EngineSample, Histogram
-from phasewatch.analysis.window import History
+from phasewatch.analysis.window import EngineHistory
 from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, ModelCosts, Source
 
 MODEL = ModelCosts(
@@ -14,18 +14,18 @@ MODEL = ModelCosts(
     attention=(AttentionCosts(3.0), AttentionCosts(5.0, span=50)),
 )
 START = EngineSample(requests_running=4.0, kv_cache_usage=0.4, iteration_tokens=Histogram(0.0, 0.0))
-PAST = History((0.0, 10.0), (START, replace(START, iteration_tokens=Histogram(0.0, 30.0))), frozenset())
+PAST = EngineHistory((0.0, 10.0), (START, replace(START, iteration_tokens=Histogram(0.0, 30.0))), frozenset())
 """Four streams of 100 tokens each, in a cache of 1,000."""
 
 
 def found(
-    past: History = PAST, capacity: float | None = 1000.0, model: ModelCosts = MODEL, steps: float | None = 3.0
-) -> HeldCache | None:
-    return held_cache(past, capacity, model, steps=steps, one_api_server=True)
+    past: EngineHistory = PAST, capacity: float | None = 1000.0, model: ModelCosts = MODEL, steps: float | None = 3.0
+) -> KvCacheReads | None:
+    return compute_kv_cache_reads(past, capacity, model, steps=steps, one_api_server=True)
 
 
 def test_a_step_reads_and_attends_to_what_each_stream_holds_within_its_window() -> None:
-    assert found() == HeldCache(read_bytes=4 * 2 * (100 + 2 * 50), operations=4 * (3 * 100 + 5 * 50))
+    assert found() == KvCacheReads(read_bytes=4 * 2 * (100 + 2 * 50), operations=4 * (3 * 100 + 5 * 50))
 
 
 def test_what_the_model_does_not_tell_is_unknown_alone() -> None:
@@ -40,5 +40,5 @@ def test_without_a_gauge_nothing_is_known_unless_there_was_no_step(blind: Engine
     silent = replace(PAST, samples=(blind, replace(blind, iteration_tokens=Histogram(0.0, 30.0))))
     assert found(silent) is None
     assert found(silent, steps=None) is None
-    assert found(silent, steps=0.0) == HeldCache(0.0, 0.0)
+    assert found(silent, steps=0.0) == KvCacheReads(0.0, 0.0)
     assert found(silent, capacity=None, steps=0.0) is None

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from phasewatch.analysis.phases import Phases, computed_prompt_tokens, has_one_api_server, phases
+from phasewatch.analysis.phases import Phases, compute_phases, computed_prompt_tokens, has_one_api_server
 from phasewatch.analysis.samples import EngineSample, Histogram, Page
-from phasewatch.analysis.window import History, Increase, grown
+from phasewatch.analysis.window import EngineHistory, Increase, subtract_counters
 
 START = EngineSample(
     prompt_tokens=0,
@@ -47,8 +47,10 @@ def measured(
     one_api_server: bool | None = True,
     version: str | None = "0.32.0",
 ) -> Phases:
-    past = History((0.0, 10.0), (start, end), frozenset())
-    return phases(past, Increase(10.0, grown(start, end)), one_api_server=one_api_server, version=version)
+    past = EngineHistory((0.0, 10.0), (start, end), frozenset())
+    return compute_phases(
+        past, Increase(10.0, subtract_counters(start, end)), one_api_server=one_api_server, version=version
+    )
 
 
 def test_each_formula_gives_what_was_put_in() -> None:
@@ -67,7 +69,9 @@ def test_each_formula_gives_what_was_put_in() -> None:
 
 
 def test_nothing_is_known_from_a_single_scrape() -> None:
-    assert phases(History((0.0,), (END,), frozenset()), None, one_api_server=True, version=None) == Phases()
+    assert (
+        compute_phases(EngineHistory((0.0,), (END,), frozenset()), None, one_api_server=True, version=None) == Phases()
+    )
 
 
 def test_an_idle_server_has_rates_of_0_and_no_speeds() -> None:
@@ -128,7 +132,7 @@ def test_cached_tokens_are_never_taken_for_computed_ones(
 ) -> None:
     end = replace(END, cache_config=config, **facts)
     start = replace(START, prompt_tokens_cached=0.0, external_prefix_cache_hits=0.0)
-    assert computed_prompt_tokens(grown(start, end), end, version) == computed
+    assert computed_prompt_tokens(subtract_counters(start, end), end, version) == computed
 
 
 @pytest.mark.parametrize(
@@ -169,9 +173,9 @@ def test_behind_several_api_servers_steps_follow_from_latency_scrape_by_scrape()
 
     # 4 streams for 10 s at 0.05 s a step, a single stream for 5 of the next 10 s at 0.02 s, then nothing.
     samples = (at(0, 0, 0), at(800, 40, 400), at(1050, 45, 900), at(1050, 45, 900))
-    past = History((0.0, 10.0, 20.0, 30.0), samples, frozenset())
-    growth = Increase(30.0, grown(samples[0], samples[-1]))
-    found = phases(past, growth, one_api_server=False, version=None).engine_steps_per_second
+    past = EngineHistory((0.0, 10.0, 20.0, 30.0), samples, frozenset())
+    growth = Increase(30.0, subtract_counters(samples[0], samples[-1]))
+    found = compute_phases(past, growth, one_api_server=False, version=None).engine_steps_per_second
     assert found == pytest.approx((200 + 250) / 30)
 
 
@@ -180,8 +184,8 @@ def test_behind_several_api_servers_there_are_no_more_steps_than_were_counted() 
         EngineSample(inter_token_latency=Histogram(0, 0), iteration_tokens=Histogram(0, 0)),
         EngineSample(inter_token_latency=Histogram(30, 600), iteration_tokens=Histogram(0, 180)),
     )
-    past = History((0.0, 10.0), samples, frozenset())
-    found = phases(past, Increase(10.0, grown(*samples)), one_api_server=False, version=None)
+    past = EngineHistory((0.0, 10.0), samples, frozenset())
+    found = compute_phases(past, Increase(10.0, subtract_counters(*samples)), one_api_server=False, version=None)
     assert found.engine_steps_per_second == 18
 
 
@@ -193,8 +197,8 @@ def test_where_it_is_not_sure_that_one_server_counts_an_inflated_count_is_not_ta
         EngineSample(inter_token_latency=Histogram(0, 0), iteration_tokens=Histogram(0, 0)),
         EngineSample(inter_token_latency=Histogram(30, 600), iteration_tokens=Histogram(0, counted)),
     )
-    past = History((0.0, 10.0), samples, frozenset())
-    found = phases(past, Increase(10.0, grown(*samples)), one_api_server=None, version=None)
+    past = EngineHistory((0.0, 10.0), samples, frozenset())
+    found = compute_phases(past, Increase(10.0, subtract_counters(*samples)), one_api_server=None, version=None)
     assert found.engine_steps_per_second == steps
 
 

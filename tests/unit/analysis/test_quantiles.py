@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasewatch.analysis.quantiles import QUANTILES, histogram_quantile
+from phasewatch.analysis.quantiles import QUANTILES, compute_quantile
 from tests.support.processes import needs
 
 EDGES = (0.01, 0.1, 1.0, inf)
 
 
 def test_a_quantile_in_the_first_bucket_is_its_upper_edge() -> None:
-    found = histogram_quantile(0.99, EDGES, (100, 100, 100, 100))
+    found = compute_quantile(0.99, EDGES, (100, 100, 100, 100))
     assert found is not None
     assert (found.value, found.lower, found.upper) == (0.01, 0, 0.01)
 
 
 def test_a_quantile_in_the_last_bucket_is_its_lower_edge_and_has_no_upper_one() -> None:
-    found = histogram_quantile(0.99, EDGES, (0, 0, 1, 100))
+    found = compute_quantile(0.99, EDGES, (0, 0, 1, 100))
     assert found is not None
     assert (found.value, found.lower, found.upper) == (1.0, 1.0, None)
 
 
 def test_a_quantile_inside_is_interpolated_between_the_edges_of_its_bucket() -> None:
-    found = histogram_quantile(0.5, EDGES, (10, 30, 40, 40))
+    found = compute_quantile(0.5, EDGES, (10, 30, 40, 40))
     assert found is not None
     assert (found.lower, found.upper) == (0.01, 0.1)
     assert found.value == pytest.approx(0.01 + 0.09 * (20 - 10) / 20, rel=1e-12)
@@ -40,13 +40,13 @@ def test_a_quantile_inside_is_interpolated_between_the_edges_of_its_bucket() -> 
 def test_a_histogram_that_tells_nothing_has_no_quantile(
     edges: tuple[float, ...], cumulative: tuple[float, ...]
 ) -> None:
-    assert histogram_quantile(0.5, edges, cumulative) is None
+    assert compute_quantile(0.5, edges, cumulative) is None
 
 
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=4).filter(any), st.sampled_from(QUANTILES))
 def test_a_quantile_lies_between_the_edges_of_its_bucket(counts: list[int], order: float) -> None:
     cumulative = [float(sum(counts[: index + 1])) for index in range(4)]
-    found = histogram_quantile(order, EDGES, cumulative)
+    found = compute_quantile(order, EDGES, cumulative)
     assert found is not None
     assert found.lower <= found.value <= (inf if found.upper is None else found.upper)
 
@@ -64,7 +64,7 @@ def test_inside_the_histogram_every_quantile_is_the_one_that_prometheus_computes
             le = "+Inf" if edge == inf else str(edge)
             series.append({"series": f'x_bucket{{n="{number}",le="{le}"}}', "values": str(value)})
         for order in QUANTILES:
-            found = histogram_quantile(order, EDGES, cumulative)
+            found = compute_quantile(order, EDGES, cumulative)
             assert found is not None
             if found.lower > 0:
                 theirs = f'histogram_quantile({order}, x_bucket{{n="{number}"}})'

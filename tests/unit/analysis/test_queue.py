@@ -6,12 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasewatch.analysis.queue import Progress, advance, kv_cache_capacity_tokens, load, slope, token_stall_seconds
+from phasewatch.analysis.queue import (
+    Progress,
+    advance_progress,
+    fit_slope,
+    measure_load,
+    measure_token_stall,
+    read_kv_cache_capacity,
+)
 from phasewatch.analysis.samples import EngineSample
-from phasewatch.analysis.window import History, Increase, grown
+from phasewatch.analysis.window import EngineHistory, Increase, subtract_counters
 
 
-def history(*waiting: float | None, usage: float | None = 0.25, running: float = 2.0) -> History:
+def history(*waiting: float | None, usage: float | None = 0.25, running: float = 2.0) -> EngineHistory:
     samples = tuple(
         EngineSample(
             requests_running=running,
@@ -22,49 +29,49 @@ def history(*waiting: float | None, usage: float | None = 0.25, running: float =
         )
         for index, count in enumerate(waiting)
     )
-    return History(tuple(map(float, range(len(waiting)))), samples, frozenset())
+    return EngineHistory(tuple(map(float, range(len(waiting)))), samples, frozenset())
 
 
 def test_a_burst_between_two_prometheus_scrapes_stays_visible_as_the_peak() -> None:
-    found = load(history(0, 40, 0, 0), None, alone=True)
+    found = measure_load(history(0, 40, 0, 0), None, alone=True)
     assert (found.requests_waiting, found.requests_waiting_peak) == (0, 40)
 
 
 def test_the_peak_of_the_cache_comes_from_every_scrape() -> None:
     past = history(0, 0, 0)
     samples = (past.samples[0], replace(past.samples[1], kv_cache_usage=0.97), past.samples[2])
-    found = load(replace(past, samples=samples), None, alone=True)
+    found = measure_load(replace(past, samples=samples), None, alone=True)
     assert (found.kv_cache_usage_ratio, found.kv_cache_usage_ratio_peak) == (0.25, 0.97)
 
 
 def test_growth_is_the_slope_of_the_queue() -> None:
-    assert load(history(1, 3, 5, 7), None, alone=True).requests_waiting_growth_per_second == 2
-    assert load(history(4), None, alone=True).requests_waiting_growth_per_second is None
-    assert load(history(None, None), None, alone=True).requests_waiting_growth_per_second is None
+    assert measure_load(history(1, 3, 5, 7), None, alone=True).requests_waiting_growth_per_second == 2
+    assert measure_load(history(4), None, alone=True).requests_waiting_growth_per_second is None
+    assert measure_load(history(None, None), None, alone=True).requests_waiting_growth_per_second is None
 
 
 @given(st.floats(-50, 50), st.floats(-1000, 1000), st.lists(st.integers(0, 600), min_size=2, max_size=60, unique=True))
 def test_the_slope_of_a_line_is_that_of_the_line(rise: float, offset: float, times: list[int]) -> None:
-    assert slope([(float(time), offset + rise * time) for time in times]) == pytest.approx(rise, abs=1e-6)
+    assert fit_slope([(float(time), offset + rise * time) for time in times]) == pytest.approx(rise, abs=1e-6)
 
 
 def test_used_tokens_and_the_context_of_a_request_follow_from_usage() -> None:
-    found = load(history(0, usage=0.25, running=2), None, alone=True)
+    found = measure_load(history(0, usage=0.25, running=2), None, alone=True)
     assert (found.kv_cache_capacity_tokens, found.kv_cache_used_tokens, found.context_tokens) == (4000, 1000, 500)
 
 
 def test_nothing_running_has_no_context() -> None:
-    assert load(history(0, running=0), None, alone=True).context_tokens is None
+    assert measure_load(history(0, running=0), None, alone=True).context_tokens is None
 
 
 def test_an_unknown_usage_leaves_the_used_tokens_unknown() -> None:
-    assert load(history(0, usage=None), None, alone=True).kv_cache_used_tokens is None
+    assert measure_load(history(0, usage=None), None, alone=True).kv_cache_used_tokens is None
 
 
 def test_preemptions_are_a_rate() -> None:
     past = history(0, 0, 0, 0, 0)
-    growth = Increase(4.0, grown(past.samples[0], past.samples[-1]))
-    assert load(past, growth, alone=True).preemptions_per_second == 1
+    growth = Increase(4.0, subtract_counters(past.samples[0], past.samples[-1]))
+    assert measure_load(past, growth, alone=True).preemptions_per_second == 1
 
 
 @pytest.mark.parametrize(
@@ -82,7 +89,7 @@ def test_preemptions_are_a_rate() -> None:
 def test_the_capacity_is_what_the_server_says_or_unknown(
     config: dict[str, str], alone: bool, capacity: float | None
 ) -> None:
-    assert kv_cache_capacity_tokens(EngineSample(cache_config=config), alone=alone) == capacity
+    assert read_kv_cache_capacity(EngineSample(cache_config=config), alone=alone) == capacity
 
 
 def stalls(*steps: tuple[float, float | None]) -> list[float | None]:
@@ -90,8 +97,10 @@ def stalls(*steps: tuple[float, float | None]) -> list[float | None]:
     progress: Progress | None = None
     shown = []
     for time, (tokens, running) in enumerate(steps):
-        progress = advance(progress, EngineSample(generation_tokens=tokens, requests_running=running), float(time))
-        shown.append(token_stall_seconds(progress, float(time)))
+        progress = advance_progress(
+            progress, EngineSample(generation_tokens=tokens, requests_running=running), float(time)
+        )
+        shown.append(measure_token_stall(progress, float(time)))
     return shown
 
 
@@ -112,4 +121,4 @@ def test_the_first_scrape_ever_knows_no_stall() -> None:
 
 
 def test_a_page_without_tokens_knows_no_stall() -> None:
-    assert advance(None, EngineSample(requests_running=1.0), 0.0) is None
+    assert advance_progress(None, EngineSample(requests_running=1.0), 0.0) is None

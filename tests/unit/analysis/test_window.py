@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
-from phasewatch.analysis.window import Increase, Window, history, increase, push
+from phasewatch.analysis.window import Increase, PageWindow, append_page, compute_increase, extract_history
 
 KEY = EngineKey("m", "0")
 
@@ -16,18 +16,18 @@ def sample(tokens: float = 0, **facts: float | Histogram | None) -> EngineSample
     return replace(EngineSample(generation_tokens=tokens), **facts)  # type: ignore[arg-type]
 
 
-def pushed(*steps: tuple[float, EngineSample], length: float = 60, window: Window | None = None) -> Window:
-    window = window or Window()
+def pushed(*steps: tuple[float, EngineSample], length: float = 60, window: PageWindow | None = None) -> PageWindow:
+    window = window or PageWindow()
     for time, found in steps:
-        window = push(window, Page(None, False, {KEY: found}), time, length)
+        window = append_page(window, Page(None, False, {KEY: found}), time, length)
     return window
 
 
-def grown(window: Window) -> Increase | None:
-    return increase(history(window, KEY))
+def grown(window: PageWindow) -> Increase | None:
+    return compute_increase(extract_history(window, KEY))
 
 
-def span(window: Window) -> tuple[float, float]:
+def span(window: PageWindow) -> tuple[float, float]:
     return window.snapshots[0].time, window.snapshots[-1].time
 
 
@@ -50,7 +50,7 @@ def test_the_window_keeps_its_length(interval: float) -> None:
 
 def test_scrapes_that_are_not_quite_on_time_do_not_make_the_window_jump() -> None:
     lengths = []
-    window = Window()
+    window = PageWindow()
     for count in range(300):
         window = pushed((count + (0.004 if count % 2 else 0.0), sample(count)), window=window)
         lengths.append(span(window)[1] - span(window)[0])
@@ -90,16 +90,16 @@ def test_a_counter_that_falls_or_began_anew_restarts_the_window_of_the_whole_tar
         inter_token_latency=Histogram(8.0, 9.0, (0.1, float("inf")), (2.0, 9.0)),
         created=100.0,
     )
-    window = push(Window(), Page(None, False, {KEY: before, other: before}), 0, 60)
-    window = push(window, Page(None, False, {KEY: before, other: before}), 1, 60)
-    window = push(window, Page(None, False, {KEY: replace(before, **after), other: before}), 2, 60)  # type: ignore[arg-type]
+    window = append_page(PageWindow(), Page(None, False, {KEY: before, other: before}), 0, 60)
+    window = append_page(window, Page(None, False, {KEY: before, other: before}), 1, 60)
+    window = append_page(window, Page(None, False, {KEY: replace(before, **after), other: before}), 2, 60)  # type: ignore[arg-type]
     assert span(window) == (2, 2)
-    assert increase(history(window, other)) is None
+    assert compute_increase(extract_history(window, other)) is None
 
 
 def test_another_start_of_the_process_restarts_the_window_even_if_every_counter_is_higher() -> None:
-    window = push(Window(), Page(1000.0, True, {KEY: sample(5)}), 0, 60)
-    window = push(window, Page(1010.0, True, {KEY: sample(50)}), 1, 60)
+    window = append_page(PageWindow(), Page(1000.0, True, {KEY: sample(5)}), 0, 60)
+    window = append_page(window, Page(1010.0, True, {KEY: sample(50)}), 1, 60)
     assert span(window) == (1, 1)
 
 
@@ -176,7 +176,7 @@ def test_other_buckets_restart_the_engine() -> None:
 def test_an_engine_that_was_away_starts_anew() -> None:
     other = EngineKey("n", "0")
     window = pushed((0, sample(5)))
-    window = push(window, Page(None, False, {other: sample(1)}), 1, 60)
+    window = append_page(window, Page(None, False, {other: sample(1)}), 1, 60)
     window = pushed((2, sample(9)), window=window)
     assert grown(window) is None
 
@@ -188,7 +188,7 @@ STEP = st.tuples(st.floats(0.01, 40), st.integers(0, 1000), st.booleans())
 def test_whatever_happens_no_increase_is_negative_or_longer_than_the_window(
     steps: list[tuple[float, int, bool]],
 ) -> None:
-    window, time, tokens = Window(), 0.0, 0.0
+    window, time, tokens = PageWindow(), 0.0, 0.0
     for seconds, more, restart in steps:
         time += seconds
         tokens = more if restart else tokens + more

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from phasewatch.backends.device_discovery import LOOKS_AGAIN, PAGE_LIMIT, DeviceFinder
-from phasewatch.config.resolve import parse
+from phasewatch.config.resolve import parse_config
 from phasewatch.hardware.detect import Detected, dcgm_devices
 from phasewatch.hardware.facts import DeviceFacts, Source
 
@@ -24,7 +24,7 @@ def finder(url: str, answers: list[httpx.Response] | None = None, **keys: Any) -
     """A finder whose DCGM exporter gives these answers, one after the other."""
     text = f"targets: [{{name: chat, backend: vllm, url: '{url}', {', '.join(f'{k}: {v}' for k, v in keys.items())}}}]"
     left = iter(answers or [])
-    return DeviceFinder(parse(text).targets[0], httpx.MockTransport(lambda _: next(left)))
+    return DeviceFinder(parse_config(text).targets[0], httpx.MockTransport(lambda _: next(left)))
 
 
 def page(body: str, status: int = 200) -> httpx.Response:

@@ -8,7 +8,7 @@ import pytest
 
 from phasewatch import __version__
 from phasewatch.cli.main import main
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from tests.support.fakes import FakeVllm, program
 from tests.support.paths import RECORDINGS
 from tests.support.processes import PATIENCE
@@ -274,7 +274,7 @@ def test_record_writes_what_replay_reads(tmp_path: Path, capsys: pytest.CaptureF
         words = ["--target", vllm.url, "--duration", "300ms", "--interval", "100ms", "--output", str(output)]
         assert main(["record", *words]) == 0
     assert f"wrote {output}: 3 scrapes, 0 failed" in capsys.readouterr().err
-    recording = Reader(output)
+    recording = RecordingReader(output)
     assert (recording.header.engine, recording.header.facts.version) == ("vllm", "0.32.0")
     assert [scrape.answer.body for scrape in recording.scrapes() if scrape.answer] == [vllm.page] * 3
     assert main(["replay", str(output)]) == 0
@@ -363,7 +363,7 @@ def test_record_ended_early_keeps_the_file(number: signal.Signals, tmp_path: Pat
         _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert told == f"wrote {output}: 1 scrapes, 0 failed\n"
-    assert len(list(Reader(output).scrapes())) == 1
+    assert len(list(RecordingReader(output).scrapes())) == 1
 
 
 @pytest.mark.parametrize("words", [("replay", RECORDING), ("replay", RECORDING, "--format", "openmetrics")])

@@ -17,9 +17,9 @@ from phasewatch.config.resolve import (
     Target,
     Thresholds,
     TlsConfig,
-    load,
-    load_or_default,
-    parse,
+    load_config,
+    load_config_or_default,
+    parse_config,
 )
 from phasewatch.hardware.facts import Layout
 from phasewatch.models.settings import ModelSettings
@@ -53,12 +53,12 @@ def target_of(config: Config) -> Target:
 
 def complaints(text: str) -> list[str]:
     with pytest.raises(ConfigError) as refused:
-        parse(text, "f.yml")
+        parse_config(text, "f.yml")
     return [str(problem) for problem in refused.value.problems]
 
 
 def test_the_example_of_the_manual_is_valid() -> None:
-    assert target_of(parse(EXAMPLE)) == Target(
+    assert target_of(parse_config(EXAMPLE)) == Target(
         name="chat",
         backend="vllm",
         url="http://127.0.0.1:8000",
@@ -77,7 +77,7 @@ def test_the_example_of_the_manual_is_valid() -> None:
 def test_thresholds_are_set_for_all_targets_and_for_one() -> None:
     text = one_target(saturation={"prefill_share": 0.4})
     found = target_of(
-        parse(text.replace('{"targets"', '{"saturation": {"memory": "20s", "prefill_share": 0.5}, "targets"'))
+        parse_config(text.replace('{"targets"', '{"saturation": {"memory": "20s", "prefill_share": 0.5}, "targets"'))
     )
     assert found.thresholds == Thresholds(memory=20.0, prefill_share=0.4)
 
@@ -97,21 +97,21 @@ def test_a_threshold_that_cannot_be_is_a_mistake(value: dict[str, Any], message:
 
 
 def test_a_valid_key_without_use_is_noted_not_refused() -> None:
-    assert [str(note) for note in parse(EXAMPLE).notes] == [
+    assert [str(note) for note in parse_config(EXAMPLE).notes] == [
         "targets[0].probe: accepted, but not used: a vllm target is never sent a prompt",
         "targets[0].authorization.credentials_file: cannot be read now: No such file or directory",
     ]
 
 
 def test_without_a_file_there_are_one_vllm_and_one_ollama_both_optional() -> None:
-    assert load_or_default(None) is DEFAULT_CONFIG
+    assert load_config_or_default(None) is DEFAULT_CONFIG
     vllm = Target("vllm", "vllm", "http://127.0.0.1:8000", optional=True)
     ollama = Target("ollama", "ollama", "http://127.0.0.1:11434", optional=True)
     assert Config(targets=(vllm, ollama)) == DEFAULT_CONFIG
 
 
 def test_a_key_that_is_not_given_has_its_default() -> None:
-    target = target_of(parse(one_target()))
+    target = target_of(parse_config(one_target()))
     assert target == Target(
         name="chat",
         backend="vllm",
@@ -139,7 +139,7 @@ def test_a_key_that_is_not_given_has_its_default() -> None:
 def test_a_global_key_is_a_default_that_each_target_can_override(
     key: str, everywhere: str, here: str, values: tuple[float, float]
 ) -> None:
-    config = parse(f"""
+    config = parse_config(f"""
 {key}: {everywhere}
 targets:
 - {{name: a, backend: vllm, url: "http://a"}}
@@ -152,7 +152,7 @@ def test_trust_and_client_certificate_come_from_files(tmp_path: Path) -> None:
     for name in ("ca", "cert", "key"):
         (tmp_path / name).touch()
     files = {f"{name}_file": str(tmp_path / name) for name in ("ca", "cert", "key")}
-    config = parse(one_target(url="https://h", tls_config={**files, "insecure_skip_verify": True}))
+    config = parse_config(one_target(url="https://h", tls_config={**files, "insecure_skip_verify": True}))
     assert target_of(config).tls == TlsConfig(
         tmp_path / "ca", tmp_path / "cert", tmp_path / "key", insecure_skip_verify=True
     )
@@ -166,21 +166,21 @@ def test_a_relative_path_starts_at_the_folder_of_the_file_that_names_it(tmp_path
     path.write_text(
         one_target(url="https://h", authorization={"credentials_file": "key"}, tls_config={"ca_file": "ca.pem"})
     )
-    config = load(path)
+    config = load_config(path)
     assert target_of(config).authorization == Authorization("Bearer", tmp_path / "key")
     assert target_of(config).tls == TlsConfig(tmp_path / "ca.pem", None, None, insecure_skip_verify=False)
     assert config.notes == ()
 
 
 def test_a_configuration_cannot_be_changed() -> None:
-    config = parse(EXAMPLE)
+    config = parse_config(EXAMPLE)
     with pytest.raises(FrozenInstanceError):
         config.targets = ()  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         target_of(config).url = "http://elsewhere"  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         target_of(config).probe.enabled = False  # type: ignore[misc]
-    assert parse(EXAMPLE) == config
+    assert parse_config(EXAMPLE) == config
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_an_address_that_nobody_could_ask_is_refused(url: str) -> None:
     ],
 )
 def test_a_url_is_kept_in_one_form_without_its_last_slash(url: str, base: str) -> None:
-    assert target_of(parse(one_target(url=url))).url == base
+    assert target_of(parse_config(one_target(url=url))).url == base
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_a_window_of_one_interval_is_enough() -> None:
-    assert target_of(parse(one_target(interval="5s", window="5s"))).window == 5.0
+    assert target_of(parse_config(one_target(interval="5s", window="5s"))).window == 5.0
 
 
 def test_a_window_that_is_too_short_is_told_in_figures_that_differ() -> None:
@@ -509,14 +509,14 @@ targets:
 )
 def test_no_message_repeats_a_secret(text: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        parse(text, "f.yml")
+        parse_config(text, "f.yml")
     told = f"{refused.value} {refused.value!r} {refused.value.problems}"
     assert refused.value.problems
     assert SECRET not in told
 
 
 def test_neither_notes_nor_repr_repeat_a_secret_put_where_its_file_belongs() -> None:
-    config = parse(one_target(authorization={"type": "Bearer", "credentials_file": SECRET}))
+    config = parse_config(one_target(authorization={"type": "Bearer", "credentials_file": SECRET}))
     assert [str(note) for note in config.notes] == [
         "targets[0].authorization.credentials_file: cannot be read now: No such file or directory"
     ]
@@ -525,13 +525,13 @@ def test_neither_notes_nor_repr_repeat_a_secret_put_where_its_file_belongs() -> 
 
 def test_a_credentials_file_that_cannot_be_a_path_is_no_crash() -> None:
     with pytest.raises(ConfigError, match="credentials_file"):
-        parse(one_target(authorization={"credentials_file": "a\x00b"}))
+        parse_config(one_target(authorization={"credentials_file": "a\x00b"}))
 
 
 def test_the_content_of_a_secret_file_is_not_taken_in(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text(SECRET)
-    config = parse(one_target(authorization={"credentials_file": str(path)}))
+    config = parse_config(one_target(authorization={"credentials_file": str(path)}))
     assert config.notes == ()
     assert SECRET not in repr(config)
 
@@ -539,23 +539,23 @@ def test_the_content_of_a_secret_file_is_not_taken_in(tmp_path: Path) -> None:
 def test_a_file_says_the_same_as_its_text(tmp_path: Path) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text(EXAMPLE)
-    assert load(path) == load_or_default(path) == parse(EXAMPLE)
+    assert load_config(path) == load_config_or_default(path) == parse_config(EXAMPLE)
 
 
 def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
-        load(tmp_path / "none.yml")
+        load_config(tmp_path / "none.yml")
     assert str(refused.value) == f"{tmp_path / 'none.yml'}: cannot be read: No such file or directory"
     (tmp_path / "binary.yml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError) as refused:
-        load(tmp_path / "binary.yml")
+        load_config(tmp_path / "binary.yml")
     assert str(refused.value) == f"{tmp_path / 'binary.yml'}: is not UTF-8 text: invalid start byte at byte 0"
 
 
 def test_null_says_nothing_so_the_key_of_the_file_counts() -> None:
     text = '{"interval": "1s", "window": "2s", "targets": [%s]}'
     entry = '{"name": "chat", "backend": "vllm", "url": "http://h", "interval": null}'
-    assert target_of(parse(text % entry)).interval == 1.0
+    assert target_of(parse_config(text % entry)).interval == 1.0
     short = entry.replace('"interval": null', '"interval": null, "window": "500ms"')
     assert complaints(text % short)[0].startswith("targets[0].window: expected at least the interval of 1s")
 
@@ -578,7 +578,7 @@ def test_whatever_yaml_makes_of_a_text_it_is_told_as_mistakes(text: str) -> None
 
 def test_a_file_that_never_ends_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
-        load(Path("/dev/zero"))
+        load_config(Path("/dev/zero"))
     assert str(refused.value.problems[0]) == "/dev/zero: is larger than 1 MB: is it the right file?"
 
 
@@ -598,13 +598,13 @@ def an_ollama(**keys: Any) -> str:
 
 
 def probe_of(**keys: Any) -> ProbeSettings:
-    return target_of(parse(an_ollama(probe=keys))).probe
+    return target_of(parse_config(an_ollama(probe=keys))).probe
 
 
 def test_an_ollama_is_probed_every_five_minutes_if_nothing_else_is_said() -> None:
     usual = ProbeSettings(enabled=True, interval=300.0, long_interval=3600.0, timeout=60.0, budget=0.01, models={})
-    assert target_of(parse(an_ollama())).probe == usual
-    assert target_of(parse(an_ollama(probe=None))).probe == usual
+    assert target_of(parse_config(an_ollama())).probe == usual
+    assert target_of(parse_config(an_ollama(probe=None))).probe == usual
     assert probe_of() == usual
 
 
@@ -642,9 +642,9 @@ def test_what_is_said_of_loading_holds_for_the_models_that_are_named_and_say_not
 def test_an_ollama_is_asked_less_often_than_the_file_says_unless_it_is_meant() -> None:
     text = '{"interval": "%s", "window": "10m", "targets": [%s]}'
     entry = '{"name": "o", "backend": "ollama", "url": "http://h"%s}'
-    assert target_of(parse(text % ("1s", entry % ""))).interval == 5.0
-    assert target_of(parse(text % ("30s", entry % ""))).interval == 30.0
-    own = parse(text % ("1s", entry % ', "interval": "1s"'))
+    assert target_of(parse_config(text % ("1s", entry % ""))).interval == 5.0
+    assert target_of(parse_config(text % ("30s", entry % ""))).interval == 30.0
+    own = parse_config(text % ("1s", entry % ', "interval": "1s"'))
     assert target_of(own).interval == 1.0
     assert [str(note) for note in own.notes] == [
         "targets[0].interval: less than 5s: each look at an Ollama holds up its scheduler"
@@ -662,7 +662,7 @@ def test_devices_are_the_operators_to_say() -> None:
         "cpu_memory_bandwidth": "90GB/s",
     }
     page = "http://127.0.0.1:9400/metrics"
-    assert target_of(parse(one_target(device=device, device_from=page))).device == DeviceSettings(
+    assert target_of(parse_config(one_target(device=device, device_from=page))).device == DeviceSettings(
         name="NVIDIA L40S",
         count=2,
         memory=48e9,
@@ -672,7 +672,7 @@ def test_devices_are_the_operators_to_say() -> None:
         cpu_memory_bandwidth=90e9,
         page=page,
     )
-    assert target_of(parse(one_target())).device == DeviceSettings()
+    assert target_of(parse_config(one_target())).device == DeviceSettings()
 
 
 def test_what_a_model_costs_is_the_operators_to_say(tmp_path: Path) -> None:
@@ -686,7 +686,7 @@ def test_what_a_model_costs_is_the_operators_to_say(tmp_path: Path) -> None:
     }
     path = tmp_path / "phasewatch.yml"
     path.write_text(one_target(model=model))
-    assert target_of(load(path)).model == ModelSettings(
+    assert target_of(load_config(path)).model == ModelSettings(
         path=tmp_path / "model",
         weights=16e9,
         weights_read=15e9,
@@ -694,7 +694,9 @@ def test_what_a_model_costs_is_the_operators_to_say(tmp_path: Path) -> None:
         kv_cache_dtype="fp8",
         active_parameters=7.5e9,
     )
-    assert target_of(parse(one_target(model={"active_parameters": 8_000_000_000}))).model.active_parameters == 8e9
+    assert (
+        target_of(parse_config(one_target(model={"active_parameters": 8_000_000_000}))).model.active_parameters == 8e9
+    )
 
 
 PAGE = "expected the address of a DCGM exporter's metrics, such as http://127.0.0.1:9400/metrics"
@@ -783,13 +785,13 @@ def test_what_an_ollama_tells_of_each_model_cannot_be_said_for_all_of_them(key: 
 
 
 def test_the_number_format_of_the_cache_can_be_said_of_an_ollama() -> None:
-    config = parse(an_ollama(model={"kv_cache_dtype": "q8_0"}))
+    config = parse_config(an_ollama(model={"kv_cache_dtype": "q8_0"}))
     assert target_of(config).model == ModelSettings(kv_cache_dtype="q8_0")
     assert config.notes == ()
 
 
 def test_keys_that_an_ollama_has_no_use_for_are_noted() -> None:
-    config = parse(an_ollama(server={"max_num_seqs": 4}, saturation={"memory": "20s"}, window="2m"))
+    config = parse_config(an_ollama(server={"max_num_seqs": 4}, saturation={"memory": "20s"}, window="2m"))
     assert [str(note) for note in config.notes] == [
         "targets[0].server: accepted, but not used: an ollama target has no such settings",
         "targets[0].saturation: accepted, but not used: Ollama does not tell what waits",
@@ -798,14 +800,14 @@ def test_keys_that_an_ollama_has_no_use_for_are_noted() -> None:
 
 
 def test_a_window_shorter_than_the_interval_is_nothing_to_an_ollama() -> None:
-    assert target_of(parse(an_ollama(interval="5m"))).interval == 300.0
+    assert target_of(parse_config(an_ollama(interval="5m"))).interval == 300.0
 
 
 def test_loading_without_a_model_that_it_is_meant_for_is_noted() -> None:
-    assert [str(note) for note in parse(an_ollama(probe={"load": True})).notes] == [
+    assert [str(note) for note in parse_config(an_ollama(probe={"load": True})).notes] == [
         "targets[0].probe.load: loads nothing by itself: name the models it is meant for in probe.models"
     ]
-    assert parse(an_ollama(probe={"load": True, "models": [{"name": "a"}]})).notes == ()
+    assert parse_config(an_ollama(probe={"load": True, "models": [{"name": "a"}]})).notes == ()
 
 
 BANDWIDTH = "expected 1GB/s to 100TB/s: is the unit right?"
@@ -829,7 +831,7 @@ def test_an_impossible_device_is_a_mistake(key: dict[str, Any], problem: str) ->
 def test_a_device_at_the_edge_of_what_is_possible_is_none() -> None:
     for bandwidth, flops in (("1GB/s", "1GFLOPS"), ("100TB/s", "100PFLOPS")):
         device = {"memory_bandwidth": bandwidth, "flops": flops, "count": 1024}
-        assert target_of(parse(one_target(device=device))).device.count == 1024
+        assert target_of(parse_config(one_target(device=device))).device.count == 1024
 
 
 @pytest.mark.parametrize("weights", ["1B", "999kB", "101TB", "999999TB"])
@@ -842,7 +844,9 @@ def test_no_more_is_read_than_there_is() -> None:
     assert complaints(one_target(model={"weights": "100MB", "weights_read": "200MB"})) == [
         "targets[0].model: weights_read is more than weights; expected the part of them that one stream reads"
     ]
-    assert target_of(parse(one_target(model={"weights": "1MB", "weights_read": "1MB"}))).model.weights_read == 1e6
+    assert (
+        target_of(parse_config(one_target(model={"weights": "1MB", "weights_read": "1MB"}))).model.weights_read == 1e6
+    )
 
 
 @pytest.mark.parametrize("dtype", ["fp99", "", "float16 ", "fp8_ds_mla"])
@@ -851,11 +855,11 @@ def test_a_number_format_that_nobody_knows_is_a_mistake_that_names_the_known_one
         (problem,) = complaints(text)
         assert problem.startswith("targets[0].model.kv_cache_dtype: expected one of auto, bf16, bfloat16, ")
         assert problem.endswith(f", q8_0, found {dtype!r}")
-    assert target_of(parse(one_target(model={"kv_cache_dtype": "FP8_E4M3"}))).model.kv_cache_dtype == "FP8_E4M3"
+    assert target_of(parse_config(one_target(model={"kv_cache_dtype": "FP8_E4M3"}))).model.kv_cache_dtype == "FP8_E4M3"
 
 
 def noted(**keys: Any) -> list[str]:
-    return [str(note) for note in parse(one_target(**keys)).notes]
+    return [str(note) for note in parse_config(one_target(**keys)).notes]
 
 
 @pytest.mark.parametrize(
@@ -900,8 +904,8 @@ def test_a_folder_that_is_no_models_is_noted(tmp_path: Path) -> None:
         assert noted(model={"path": f"{tmp_path}/{place}"}) == [f"{path}: {told}"]
     file = tmp_path / "phasewatch.yml"
     file.write_text(one_target(model={"path": ""}))
-    assert [str(note) for note in load(file).notes] == [
+    assert [str(note) for note in load_config(file).notes] == [
         f"{path}: the folder has no config.json: is it that of a model?"
     ]
     (tmp_path / "config.json").touch()
-    assert load(file).notes == ()
+    assert load_config(file).notes == ()

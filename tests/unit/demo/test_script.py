@@ -5,7 +5,7 @@ from itertools import groupby
 
 import pytest
 
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.config.resolve import Limits, Target
 from phasewatch.demo.script import CYCLE, CYCLE_SECONDS, Act, act_at
 from phasewatch.demo.vllm.simulation import SimulatedVllm
@@ -33,7 +33,7 @@ class Scripted:
         return self.vllm.answer("GET", "/metrics").body.decode()
 
 
-Moment = tuple[float, Act, State]
+Moment = tuple[float, Act, SaturationState]
 
 
 def shown(
@@ -47,7 +47,7 @@ def shown(
         yield offset + time, server.vllm.act, reading.state
 
 
-def unintended(moments: Iterator[Moment]) -> list[tuple[float, str, State]]:
+def unintended(moments: Iterator[Moment]) -> list[tuple[float, str, SaturationState]]:
     """What was shown in the second half of an act and was not what it intended."""
     wrong = []
     for act, group in groupby(moments, key=lambda moment: moment[1]):
@@ -60,7 +60,7 @@ def unintended(moments: Iterator[Moment]) -> list[tuple[float, str, State]]:
 
 
 def test_a_cycle_intends_every_state_once_and_lasts_a_few_minutes() -> None:
-    assert sorted(act.state for act in CYCLE) == sorted(State)
+    assert sorted(act.state for act in CYCLE) == sorted(SaturationState)
     assert 240 <= CYCLE_SECONDS <= 360
 
 
@@ -90,7 +90,7 @@ def test_the_states_are_told_at_another_interval_and_window() -> None:
 def test_answers_that_overflow_the_cache_do_so_often_enough_whatever_chance_does(
     seed: int, offset: float, interval: float, window: float
 ) -> None:
-    seconds = LONG_ANSWERS - offset + next(act.seconds for act in CYCLE if act.state is State.PREEMPTING)
+    seconds = LONG_ANSWERS - offset + next(act.seconds for act in CYCLE if act.state is SaturationState.PREEMPTING)
     watched = target(window=window)
     assert unintended(shown(seed, seconds, watched=watched, interval=interval, offset=offset)) == []
 
@@ -115,11 +115,11 @@ def test_in_the_half_that_counts_no_preemption_is_long_past(seed: int) -> None:
 @pytest.mark.parametrize(
     ("name", "before", "states"),
     [
-        ("paused", "a flood", [State.SHEDDING, State.DEFERRED, State.STUCK]),
-        ("nobody", "paused", [State.DEFERRED, State.HEALTHY, State.IDLE]),
+        ("paused", "a flood", [SaturationState.SHEDDING, SaturationState.DEFERRED, SaturationState.STUCK]),
+        ("nobody", "paused", [SaturationState.DEFERRED, SaturationState.HEALTHY, SaturationState.IDLE]),
     ],
 )
-def test_what_was_before_is_remembered_for_a_while(name: str, before: str, states: list[State]) -> None:
+def test_what_was_before_is_remembered_for_a_while(name: str, before: str, states: list[SaturationState]) -> None:
     start, known = 0.0, {}
     for act in CYCLE:
         known[act.name] = (start, act.seconds)

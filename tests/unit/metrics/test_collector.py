@@ -9,13 +9,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from phasewatch.backends.vllm.state import TargetState, snapshot
+from phasewatch.backends.vllm.state import TargetState, build_snapshot
 from phasewatch.base.errors import Reason
 from phasewatch.config.resolve import Target
-from phasewatch.metrics.collector import ENGINE_METRICS, TABLE, TARGET_METRICS, SnapshotCollector, target_families
+from phasewatch.metrics.collector import ENGINE_METRICS, TABLE, TARGET_METRICS, SnapshotCollector, build_target_families
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from phasewatch.snapshot.target import TargetSnapshot
 from tests.support.pages import Metrics, replayed
@@ -24,7 +24,7 @@ from tests.support.processes import needs
 
 TARGET = Target("chat", "vllm", "http://a.invalid")
 STATUS = SelfStatus("0.1.0", reload_successful=True, reload_success_time=1.7e9, scrapes_missed=3)
-UNTOUCHED = snapshot(TargetState(), TARGET)
+UNTOUCHED = build_snapshot(TargetState(), TARGET)
 ROWS = {metric.name: metric for metric in TABLE}
 
 
@@ -33,7 +33,7 @@ OF_OLLAMA = {"digest", "quantization", "parameter_size", "family"}
 
 
 def at(name: str, time: float) -> TargetSnapshot:
-    return next(shown for t, shown in replay(Reader(RECORDINGS / f"{name}.jsonl.xz"), TARGET) if t >= time)
+    return next(shown for t, shown in replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), TARGET) if t >= time)
 
 
 def encoded(*snapshots: TargetSnapshot, accept: str = "") -> str:
@@ -74,18 +74,18 @@ def test_every_metric_that_needs_no_facts_is_shown_by_some_recording() -> None:
 
 
 def test_errors_of_every_reason_are_there_from_the_start_at_0() -> None:
-    (family,) = target_families([UNTOUCHED])
+    (family,) = build_target_families([UNTOUCHED])
     assert {(sample.labels["reason"], sample.value) for sample in family.samples} == {(r.value, 0.0) for r in Reason}
 
 
 def test_before_the_first_scrape_has_ended_nothing_is_claimed_about_the_target() -> None:
-    assert [family.name for family in target_families([UNTOUCHED])] == ["llm_target_scrape_errors"]
+    assert [family.name for family in build_target_families([UNTOUCHED])] == ["llm_target_scrape_errors"]
 
 
 def test_an_optional_target_is_shown_once_it_has_answered() -> None:
     optional = replace(UNTOUCHED, optional=True)
-    assert list(target_families([optional])) == []
-    assert list(target_families([replace(optional, answered=True)]))
+    assert list(build_target_families([optional])) == []
+    assert list(build_target_families([replace(optional, answered=True)]))
 
 
 def test_no_number_is_ever_nan_or_infinite() -> None:

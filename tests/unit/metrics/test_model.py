@@ -10,18 +10,18 @@ from prometheus_client.registry import CollectorRegistry
 
 from phasewatch.backends.ollama.probes.response import ProbeReason
 from phasewatch.config.resolve import Target
-from phasewatch.metrics.collector import SnapshotCollector, target_families
+from phasewatch.metrics.collector import SnapshotCollector, build_target_families
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.metrics.model import MODEL_METRICS
 from phasewatch.snapshot.health import Health
-from phasewatch.snapshot.probes import Discard, ProbeRecord, Skip, count_discard, count_failure, count_skip
-from phasewatch.snapshot.target import ModelReading, TargetSnapshot, snapshot_of
+from phasewatch.snapshot.probes import DiscardReason, ProbeRecord, SkipReason, count_discard, count_failure, count_skip
+from phasewatch.snapshot.target import ModelSnapshot, TargetSnapshot, create_snapshot
 from tests.support.ollama_facts import GGUF, WALL, A
 from tests.support.pages import Metrics, value
 from tests.support.processes import needs
 
 LABELS: Final = {"target": "o", "backend": "ollama", "model_name": "a:latest"}
-RESIDENT: Final = ModelReading(
+RESIDENT: Final = ModelSnapshot(
     "a:latest",
     digest=A,
     details=GGUF,
@@ -39,18 +39,18 @@ PROBED: Final = ProbeRecord(
 
 REASONS: Final[dict[str, set[str]]] = {
     "llm_probe_failures_total": {reason.value for reason in ProbeReason},
-    "llm_probes_discarded_total": {reason.value for reason in Discard},
-    "llm_probes_skipped_total": {reason.value for reason in Skip},
+    "llm_probes_discarded_total": {reason.value for reason in DiscardReason},
+    "llm_probes_skipped_total": {reason.value for reason in SkipReason},
 }
 
 
-def of(*models: ModelReading) -> TargetSnapshot:
+def of(*models: ModelSnapshot) -> TargetSnapshot:
     target = Target("o", "ollama", "http://h")
-    return replace(snapshot_of(target, Health(answered=True)), up=True, models=models)
+    return replace(create_snapshot(target, Health(answered=True)), up=True, models=models)
 
 
-def shown(*models: ModelReading) -> Metrics:
-    families = target_families([of(*models)])
+def shown(*models: ModelSnapshot) -> Metrics:
+    families = build_target_families([of(*models)])
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value for one in families for sample in one.samples
     }
@@ -111,7 +111,7 @@ def test_what_is_not_known_of_a_model_has_no_sample(field: str, name: str) -> No
 
 
 def test_a_model_on_disk_is_not_loaded_and_has_nothing_else() -> None:
-    metrics = shown(ModelReading("a:latest", digest=A, details=GGUF, loaded=0.0))
+    metrics = shown(ModelSnapshot("a:latest", digest=A, details=GGUF, loaded=0.0))
     assert names(metrics) == {"llm_model_loaded"}
     assert value(metrics, "llm_model_loaded") == 0
 
@@ -132,8 +132,8 @@ def test_all_reasons_are_there_from_the_start(name: str) -> None:
 
 def test_what_is_counted_is_counted_under_its_reason() -> None:
     record = count_failure(ProbeRecord(), ProbeReason.BUSY)
-    record = count_discard(count_discard(record, Discard.RELOADED), Discard.RELOADED)
-    record = count_skip(record, Skip.USERS_GONE)
+    record = count_discard(count_discard(record, DiscardReason.RELOADED), DiscardReason.RELOADED)
+    record = count_skip(record, SkipReason.USERS_GONE)
     metrics = shown(replace(RESIDENT, probe=record))
     counted = {(name, dict(pairs)["reason"]): number for (name, pairs), number in metrics.items() if name in REASONS}
     assert {key: number for key, number in counted.items() if number} == {
@@ -146,8 +146,8 @@ def test_what_is_counted_is_counted_under_its_reason() -> None:
 def test_a_failure_ends_success_and_an_answer_that_counts_for_nothing_does_not() -> None:
     answered = ProbeRecord(success=True)
     assert count_failure(answered, ProbeReason.TIMEOUT).success is False
-    assert count_discard(answered, Discard.TOO_FEW_TOKENS).success is True
-    assert count_skip(answered, Skip.BUDGET).success is True
+    assert count_discard(answered, DiscardReason.TOO_FEW_TOKENS).success is True
+    assert count_skip(answered, SkipReason.BUDGET).success is True
 
 
 def test_a_failed_probe_is_shown_as_0() -> None:
@@ -156,7 +156,7 @@ def test_a_failed_probe_is_shown_as_0() -> None:
 
 
 def test_what_is_told_of_a_model_is_in_its_info() -> None:
-    metrics = shown(RESIDENT, ModelReading("gone:latest", probe=ProbeRecord()))
+    metrics = shown(RESIDENT, ModelSnapshot("gone:latest", probe=ProbeRecord()))
     ((_, pairs),) = [key for key in metrics if key[0] == "llm_model_info"]
     assert dict(pairs) == {
         **LABELS,
@@ -169,7 +169,7 @@ def test_what_is_told_of_a_model_is_in_its_info() -> None:
 
 @needs("promtool")
 def test_promtool_finds_nothing_to_say() -> None:
-    models = (replace(RESIDENT, probe=PROBED), ModelReading("b:latest", loaded=0.0, probe=ProbeRecord()))
+    models = (replace(RESIDENT, probe=PROBED), ModelSnapshot("b:latest", loaded=0.0, probe=ProbeRecord()))
     registry = CollectorRegistry()
     status = SelfStatus("0.1.0", reload_successful=True, reload_success_time=1.7e9, scrapes_missed=0)
     registry.register(SnapshotCollector(lambda: (status, [of(*models)])))

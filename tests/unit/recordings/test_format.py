@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from phasewatch.base.errors import Reason, RecordingError, ScrapeError
-from phasewatch.recordings.format import Reader, RecordedScrape, Writer
-from phasewatch.scrape.http import Answer
+from phasewatch.recordings.format import RecordedScrape, RecordingReader, RecordingWriter
+from phasewatch.scrape.http import Response
 
 HEADER = {"kind": "header", "engine": "vllm", "version": "0.32.0", "wall_start": 1700000000.5}
 
 
 def read(path: Path) -> list[RecordedScrape]:
-    return list(Reader(path).scrapes())
+    return list(RecordingReader(path).scrapes())
 
 
 def lines(path: Path, *objects: object) -> Path:
@@ -26,9 +26,9 @@ def lines(path: Path, *objects: object) -> Path:
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.xz"])
 def test_what_is_written_is_read_again(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"x.{ending}"
-    answer = Answer(200, "text/plain", 'vllm:x{model_name="é"} 1\n'.encode())
-    broken = Answer(500, "text/html", b"\xff\xfe")
-    with Writer(path, HEADER) as writer:
+    answer = Response(200, "text/plain", 'vllm:x{model_name="é"} 1\n'.encode())
+    broken = Response(500, "text/html", b"\xff\xfe")
+    with RecordingWriter(path, HEADER) as writer:
         writer.answer(0.0, 0.01, answer)
         writer.error(1.0, 4.0, ScrapeError(Reason.TIMEOUT, "too slow"))
         writer.answer(2.0, 0.02, broken)
@@ -37,15 +37,15 @@ def test_what_is_written_is_read_again(ending: str, tmp_path: Path) -> None:
     assert second.error is not None
     assert (second.time, second.took, second.answer, second.error.reason) == (1.0, 4.0, None, Reason.TIMEOUT)
     assert third.answer == broken
-    header = Reader(path).header
+    header = RecordingReader(path).header
     assert (header.engine, header.facts.version, header.wall_start) == ("vllm", "0.32.0", 1700000000.5)
 
 
 def test_the_ending_decides_the_compression(tmp_path: Path) -> None:
     for ending, opened in (("jsonl", open), ("jsonl.gz", gzip.open), ("jsonl.xz", lzma.open)):
         path = tmp_path / f"x.{ending}"
-        with Writer(path, HEADER) as writer:
-            writer.answer(0.0, 0.01, Answer(200, "", b""))
+        with RecordingWriter(path, HEADER) as writer:
+            writer.answer(0.0, 0.01, Response(200, "", b""))
         with opened(path, "rt") as file:
             assert json.loads(file.readline()) == HEADER
 
@@ -53,7 +53,7 @@ def test_the_ending_decides_the_compression(tmp_path: Path) -> None:
 def test_a_recording_without_a_single_answer_does_not_take_the_place_of_another(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("precious")
-    with Writer(path, HEADER) as writer:
+    with RecordingWriter(path, HEADER) as writer:
         writer.error(0.0, 0.01, ScrapeError(Reason.CONNECT, "gone"))
     assert path.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [path]
@@ -63,8 +63,8 @@ def test_a_recording_that_is_interrupted_keeps_what_it_has(tmp_path: Path) -> No
     path = tmp_path / "x.jsonl.xz"
 
     def interrupted() -> None:
-        with Writer(path, HEADER) as writer:
-            writer.answer(0.0, 0.01, Answer(200, "", b""))
+        with RecordingWriter(path, HEADER) as writer:
+            writer.answer(0.0, 0.01, Response(200, "", b""))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -138,16 +138,16 @@ def test_a_file_that_cannot_be_read_says_why(name: str, content: bytes | None, m
 
 def test_a_file_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="cannot be written: No such file or directory"):
-        Writer(tmp_path / "none" / "x.jsonl", HEADER)
+        RecordingWriter(tmp_path / "none" / "x.jsonl", HEADER)
 
 
 def test_a_disk_that_is_full_says_so() -> None:
     link = Path("/dev/full")
 
     def fill() -> None:
-        with Writer(link, HEADER) as writer:
+        with RecordingWriter(link, HEADER) as writer:
             for second in range(1000):
-                writer.answer(float(second), 0.01, Answer(200, "", b"x" * 1000))
+                writer.answer(float(second), 0.01, Response(200, "", b"x" * 1000))
 
     with pytest.raises(RecordingError, match="/dev/full: cannot be written: No space left on device"):
         fill()

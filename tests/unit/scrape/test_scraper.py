@@ -16,11 +16,11 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
-from phasewatch.backends.vllm.scraper import VllmMonitor
+from phasewatch.backends.vllm.scraper import VllmScraper
 from phasewatch.base.errors import Reason
 from phasewatch.config.resolve import Authorization, Limits, Target, TlsConfig
-from phasewatch.metrics.collector import target_families
-from phasewatch.scrape.scraper import Monitor
+from phasewatch.metrics.collector import build_target_families
+from phasewatch.scrape.scraper import Scraper
 from tests.support.pages import body_at, page
 from tests.support.processes import free_port
 from tests.support.servers import Behaviour, answers, bomb, drips, floods, hangs, resets, sends, server
@@ -75,9 +75,9 @@ def reply(status: int, content: bytes | str = b"") -> httpx.Response:
     return httpx.Response(status, stream=httpx.ByteStream(content.encode() if isinstance(content, str) else content))
 
 
-def watch(url: str, **facts: Any) -> VllmMonitor:
+def watch(url: str, **facts: Any) -> VllmScraper:
     target = Target("chat", "vllm", url, **{"timeout": 0.4, **facts})
-    return VllmMonitor(target, Clock(), lambda: 1_700_000_000.0)
+    return VllmScraper(target, Clock(), lambda: 1_700_000_000.0)
 
 
 def run(work: Callable[[], Awaitable[None]]) -> list[dict[str, Any]]:
@@ -90,11 +90,11 @@ def run(work: Callable[[], Awaitable[None]]) -> list[dict[str, Any]]:
     return [dict(line) for line in logs]
 
 
-def errors(monitor: Monitor) -> dict[Reason, int]:
+def errors(monitor: Scraper) -> dict[Reason, int]:
     return {reason: count for reason, count in monitor.current().errors.items() if count}
 
 
-def trouble(monitor: Monitor) -> tuple[Reason, str]:
+def trouble(monitor: Scraper) -> tuple[Reason, str]:
     found = monitor.current().trouble
     assert found is not None
     return found.reason, found.message
@@ -110,7 +110,7 @@ def test_whatever_a_server_does_wrong_has_its_reason_and_harms_nobody_else(behav
                 await asyncio.gather(sick.scrape(), well.scrape())
             assert errors(sick) == {reason: 2}
             assert sick.current().up is False
-            assert {family.name for family in target_families([sick.current()])} == {
+            assert {family.name for family in build_target_families([sick.current()])} == {
                 "llm_target_up",
                 "llm_target_scrape_duration_seconds",
                 "llm_target_scrape_errors",
@@ -151,7 +151,7 @@ def test_trouble_is_one_line_when_it_begins_and_one_when_it_ends() -> None:
 
     async def work() -> None:
         target = Target("chat", "vllm", "http://server.invalid")
-        monitor = VllmMonitor(target, Clock(), lambda: 1_700_000_000.0, httpx.MockTransport(handle))
+        monitor = VllmScraper(target, Clock(), lambda: 1_700_000_000.0, httpx.MockTransport(handle))
         for _ in range(5):
             await monitor.scrape()
         assert monitor.current().trouble is None
@@ -168,7 +168,7 @@ def test_an_optional_target_that_never_answered_is_no_trouble() -> None:
         monitor = watch(f"http://127.0.0.1:{free_port()}", optional=True)
         for _ in range(3):
             await monitor.scrape()
-        assert list(target_families([monitor.current()])) == []
+        assert list(build_target_families([monitor.current()])) == []
 
     (line,) = run(work)
     assert (line["event"], line["log_level"]) == ("optional target not there yet", "info")
@@ -180,7 +180,7 @@ def test_a_defect_of_ours_is_counted_as_internal_and_logged() -> None:
             raise ZeroDivisionError
 
         target = Target("chat", "vllm", "http://server.invalid")
-        monitor = VllmMonitor(target, Clock(), lambda: 0.0, httpx.MockTransport(break_down))
+        monitor = VllmScraper(target, Clock(), lambda: 0.0, httpx.MockTransport(break_down))
         await monitor.scrape()
         assert errors(monitor) == {Reason.INTERNAL: 1}
 
@@ -207,7 +207,7 @@ def test_the_request_asks_for_the_text_format_and_follows_no_proxy(monkeypatch: 
         return reply(200, GOOD)
 
     async def work() -> None:
-        monitor = VllmMonitor(
+        monitor = VllmScraper(
             Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
@@ -228,7 +228,7 @@ def test_the_secret_is_read_anew_for_each_request_and_never_shown(tmp_path: Path
 
     async def work() -> None:
         target = Target("chat", "vllm", "http://a.invalid", authorization=Authorization("Bearer", file))
-        monitor = VllmMonitor(target, Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        monitor = VllmScraper(target, Clock(), lambda: 0.0, httpx.MockTransport(handle))
         for secret in ("sesame-1\n", "sesame-2"):
             file.write_text(secret)
             await monitor.scrape()
@@ -332,7 +332,7 @@ def test_what_the_last_scrape_said_is_not_shown_for_ever() -> None:
 
     async def work() -> None:
         target = Target("chat", "vllm", "http://a.invalid", interval=5.0, timeout=4.0)
-        monitor = VllmMonitor(target, clock, lambda: 0.0, httpx.MockTransport(lambda _: reply(200, GOOD)))
+        monitor = VllmScraper(target, clock, lambda: 0.0, httpx.MockTransport(lambda _: reply(200, GOOD)))
         await monitor.scrape()
         clock.now += 18
         assert monitor.current().engines
@@ -367,7 +367,7 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
         return reply(200, json.dumps(told[request.url.path]))
 
     async def work() -> None:
-        monitor = VllmMonitor(
+        monitor = VllmScraper(
             Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
@@ -404,7 +404,7 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
         return reply(200, GOOD if request.url.path == "/metrics" else answer)
 
     async def work() -> None:
-        monitor = VllmMonitor(
+        monitor = VllmScraper(
             Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
@@ -423,7 +423,7 @@ def test_facts_do_not_make_an_old_scrape_look_fresh() -> None:
         return reply(200, GOOD) if request.url.path == "/metrics" else reply(401)
 
     async def work() -> None:
-        monitor = VllmMonitor(
+        monitor = VllmScraper(
             Target("chat", "vllm", "http://a.invalid"), clock, lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
@@ -445,7 +445,7 @@ def test_no_cookie_is_kept() -> None:
         return answer
 
     async def work() -> None:
-        monitor = VllmMonitor(
+        monitor = VllmScraper(
             Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         for _ in range(3):

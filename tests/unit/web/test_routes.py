@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from phasewatch.base.errors import ConfigError, Problem
 from phasewatch.config.resolve import Target
 from phasewatch.metrics.descriptor import SelfStatus
-from phasewatch.recordings.format import Reader
+from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from phasewatch.snapshot.target import TargetSnapshot
 from phasewatch.web.landing.load_history import LoadHistory
@@ -41,7 +41,7 @@ STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=1.0, sc
 
 def played(name: str) -> TargetSnapshot:
     target = Target("chat", "vllm", "http://h")
-    *_, (_, last) = replay(Reader(RECORDINGS / f"{name}.jsonl.xz"), target)
+    *_, (_, last) = replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target)
     return last
 
 

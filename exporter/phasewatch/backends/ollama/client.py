@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import httpx
 
-from phasewatch.backends.ollama.inventory import Loaded, Stored, loaded_models, stored_models
+from phasewatch.backends.ollama.inventory import LoadedModel, StoredModel, parse_loaded_models, parse_stored_models
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.resolve import Target
-from phasewatch.scrape.http import HTTP_OK, Answer, authorization_header, get, new_client, post
+from phasewatch.scrape.http import HTTP_OK, Response, get, new_client, post, read_authorization_header
 
 _JSON: Final = "application/json"
 
 
-class OllamaEngine:
+class OllamaClient:
     """Asks one Ollama.
 
     Args:
@@ -36,22 +36,22 @@ class OllamaEngine:
         told = (await self._json("/api/version")).get("version")
         return told if isinstance(told, str) and told.encode(errors="ignore").decode() == told else None
 
-    async def loaded(self) -> tuple[tuple[Loaded, ...], float | None]:
+    async def loaded(self) -> tuple[tuple[LoadedModel, ...], float | None]:
         """The models in memory, and the server's clock in whole seconds of Unix time, if it tells.
 
         Raises:
             ScrapeError: they could not be had.
         """
         answer = await self._get("/api/ps")
-        return loaded_models(_object(answer, "/api/ps")), answer.date
+        return parse_loaded_models(_object(answer, "/api/ps")), answer.date
 
-    async def stored(self) -> dict[str, Stored]:
+    async def stored(self) -> dict[str, StoredModel]:
         """The models on disk, by name.
 
         Raises:
             ScrapeError: they could not be had.
         """
-        return stored_models(await self._json("/api/tags"))
+        return parse_stored_models(await self._json("/api/tags"))
 
     async def show(self, name: str) -> dict[str, Any]:
         """What the server knows of a model; it reads the file for that and does not load it.
@@ -62,7 +62,7 @@ class OllamaEngine:
         answer = await self._post("/api/show", {"model": name}, self._target.timeout)
         return _object(answer, "/api/show")
 
-    async def generate(self, body: Mapping[str, object], deadline: float) -> Answer:
+    async def generate(self, body: Mapping[str, object], deadline: float) -> Response:
         """Let a model complete a prompt.
 
         Raises:
@@ -78,12 +78,12 @@ class OllamaEngine:
     async def _json(self, path: str) -> dict[str, Any]:
         return _object(await self._get(path), path)
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> Response:
         client, headers = self._connection()
         timeout, limit = self._target.timeout, self._target.body_size_limit
         return await get(client, path, headers=headers, deadline=timeout, limit=limit)
 
-    async def _post(self, path: str, body: Mapping[str, object], deadline: float) -> Answer:
+    async def _post(self, path: str, body: Mapping[str, object], deadline: float) -> Response:
         client, headers = self._connection()
         limit = self._target.body_size_limit
         return await post(client, path, body, headers=headers, deadline=deadline, limit=limit)
@@ -91,10 +91,10 @@ class OllamaEngine:
     def _connection(self) -> tuple[httpx.AsyncClient, dict[str, str]]:
         if self._client is None:
             self._client = new_client(self._target.url, self._target.tls, self._transport)
-        return self._client, {"Accept": _JSON, **authorization_header(self._target.authorization)}
+        return self._client, {"Accept": _JSON, **read_authorization_header(self._target.authorization)}
 
 
-def _object(answer: Answer, path: str) -> dict[str, Any]:
+def _object(answer: Response, path: str) -> dict[str, Any]:
     """The JSON object of an answer.
 
     Raises:

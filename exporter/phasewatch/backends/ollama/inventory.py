@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from phasewatch.base.errors import Reason, ScrapeError
 
-Version = tuple[int, int, int]
+OllamaVersion = tuple[int, int, int]
 
 FOREVER_SECONDS: Final = 100 * 365.25 * 86_400
 """A model that is kept forever expires some 292 years from now: Go's longest duration."""
@@ -19,7 +19,7 @@ _CLOCKS_AGREE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class ModelDetails:
     """What a model is, as told; empty where nothing is."""
 
     format: str = ""
@@ -29,7 +29,7 @@ class Details:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model in memory; bytes and Unix time, None where the server does not say.
 
     Attributes:
@@ -48,7 +48,7 @@ class Loaded:
     size_vram: float | None
     context_length: int | None
     expires_at: float | None
-    details: Details
+    details: ModelDetails
 
     @property
     def key(self) -> tuple[str, str]:
@@ -57,8 +57,8 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A model on disk. `capabilities` is None where the server does not say (before 0.30); `remote` means that
+class StoredModel:
+    """A model on disk. `parse_capabilities` is None where the server does not say (before 0.30); `remote` means that
     requests for it go to another machine.
     """
 
@@ -66,7 +66,7 @@ class Stored:
     digest: str
     capabilities: frozenset[str] | None
     remote: bool
-    details: Details
+    details: ModelDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,19 @@ class Inventory:
     `ahead` is how many seconds the server's clock, by which models expire, is ahead of ours.
     """
 
-    loaded: tuple[Loaded, ...]
-    stored: Mapping[str, Stored] | None = None
+    loaded: tuple[LoadedModel, ...]
+    stored: Mapping[str, StoredModel] | None = None
     ahead: float = 0.0
 
 
-def parse_version(text: str | None) -> Version | None:
+def parse_version(text: str | None) -> OllamaVersion | None:
     """The three numbers of a version; None for what is no version, and for `0.0.0`, which a build of one's own says."""
     found = _VERSION.fullmatch(text) if text else None
     numbers = (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
     return None if numbers == (0, 0, 0) else numbers
 
 
-def loaded_models(answer: Any) -> tuple[Loaded, ...]:
+def parse_loaded_models(answer: Any) -> tuple[LoadedModel, ...]:
     """The models in the answer of /api/ps, each once.
 
     Raises:
@@ -98,35 +98,35 @@ def loaded_models(answer: Any) -> tuple[Loaded, ...]:
     return tuple({model.key: model for model in models}.values())
 
 
-def stored_models(answer: Any) -> dict[str, Stored]:
+def parse_stored_models(answer: Any) -> dict[str, StoredModel]:
     """The models in the answer of /api/tags, by name.
 
     Raises:
-        ScrapeError: as `loaded_models`.
+        ScrapeError: as `parse_loaded_models`.
     """
     models = (_stored(entry, f"/api/tags models[{index}]") for index, entry in enumerate(_models(answer, "/api/tags")))
     return {model.name: model for model in models}
 
 
-def capabilities(answer: Any) -> frozenset[str] | None:
+def parse_capabilities(answer: Any) -> frozenset[str] | None:
     """What a model can do, from the answer of /api/show (0.6.4 and newer) or an entry of /api/tags."""
     listed = answer.get("capabilities") if isinstance(answer, dict) else None
     return frozenset(word for word in listed if isinstance(word, str)) if isinstance(listed, list) else None
 
 
-def clock_ahead(date: float | None, wall: float) -> float:
+def compute_clock_offset(date: float | None, wall: float) -> float:
     """Seconds by which the server's clock is ahead of ours. It tells whole seconds, so less than two may be none."""
     ahead = 0.0 if date is None else date - wall
     return ahead if abs(ahead) >= _CLOCKS_AGREE else 0.0
 
 
-def is_current(model: Loaded, stored: Mapping[str, Stored] | None) -> bool:
+def is_current(model: LoadedModel, stored: Mapping[str, StoredModel] | None) -> bool:
     """Whether a request for the name of a loaded model would reach this very one, and not what was pulled since."""
     listed = stored.get(model.name) if stored else None
     return listed is not None and listed.digest == model.digest
 
 
-def label(model: Loaded, inventory: Inventory) -> str:
+def choose_label(model: LoadedModel, inventory: Inventory) -> str:
     """What a loaded model is called on our pages: its name, or with its digest where it no longer has that name."""
     alone = [other.name for other in inventory.loaded].count(model.name) == 1
     listed = inventory.stored.get(model.name) if inventory.stored else None
@@ -144,8 +144,8 @@ def _models(answer: Any, path: str) -> list[Any]:
     return models or []
 
 
-def _loaded(entry: Any, path: str) -> Loaded:
-    return Loaded(
+def _loaded(entry: Any, path: str) -> LoadedModel:
+    return LoadedModel(
         name=_text(entry, "name", path),
         digest=_text(entry, "digest", path),
         size=_bytes(entry, "size", path),
@@ -156,26 +156,26 @@ def _loaded(entry: Any, path: str) -> Loaded:
     )
 
 
-def _stored(entry: Any, path: str) -> Stored:
+def _stored(entry: Any, path: str) -> StoredModel:
     name = _text(entry, "name", path)
     elsewhere = bool(entry.get("remote_model") or entry.get("remote_host"))
-    return Stored(
+    return StoredModel(
         name=name,
         digest=_text(entry, "digest", path),
-        capabilities=capabilities(entry),
+        capabilities=parse_capabilities(entry),
         remote=elsewhere or name.endswith((":cloud", "-cloud")),
         details=_details(entry),
     )
 
 
-def _details(entry: Any) -> Details:
+def _details(entry: Any) -> ModelDetails:
     told = entry.get("details")
 
     def word(key: str) -> str:
         value = told.get(key) if isinstance(told, dict) else None
         return value if isinstance(value, str) and _can_be_shown(value) else ""
 
-    return Details(word("format"), word("family"), word("parameter_size"), word("quantization_level"))
+    return ModelDetails(word("format"), word("family"), word("parameter_size"), word("quantization_level"))
 
 
 def _text(entry: Any, key: str, path: str) -> str:

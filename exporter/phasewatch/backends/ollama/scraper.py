@@ -9,36 +9,45 @@ from typing import Final
 import httpx
 
 from phasewatch.backends.device_discovery import DeviceFinder
-from phasewatch.backends.ollama.client import OllamaEngine
+from phasewatch.backends.ollama.client import OllamaClient
 from phasewatch.backends.ollama.inventory import (
     Inventory,
-    Loaded,
-    Stored,
-    capabilities,
-    clock_ahead,
+    LoadedModel,
+    StoredModel,
+    compute_clock_offset,
     is_current,
+    parse_capabilities,
     parse_version,
 )
-from phasewatch.backends.ollama.probes.request import Kind, Request
+from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.response import (
-    Course,
     ProbeError,
     ProbeReason,
-    Sample,
-    course,
-    final_object,
-    sample,
+    ProbeTimings,
+    RequestOverhead,
+    extract_timings,
+    measure_overhead,
+    parse_final_object,
 )
-from phasewatch.backends.ollama.probes.result import Result, finish
+from phasewatch.backends.ollama.probes.result import ProbeResult, record_result
 from phasewatch.backends.ollama.probes.scheduling import loadable, pace, plan, skipped_as_gone, still_loaded
-from phasewatch.backends.ollama.snapshot import gpu_ratio, snapshot
-from phasewatch.backends.ollama.state import Key, OllamaState, Shown, fail, observe, succeed, succeed_late, taken_over
+from phasewatch.backends.ollama.snapshot import build_snapshot, compute_gpu_ratio
+from phasewatch.backends.ollama.state import (
+    ModelDescription,
+    ModelKey,
+    OllamaState,
+    fold_failure,
+    fold_late_success,
+    fold_success,
+    observe_inventory,
+    take_over_state,
+)
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.config.resolve import Target
 from phasewatch.models.sources.gguf import costs_of_show
-from phasewatch.scrape.scraper import Job, Monitor
-from phasewatch.snapshot.health import Health, Timing
+from phasewatch.scrape.scraper import Job, Scraper
+from phasewatch.snapshot.health import Health, ScrapeTiming
 
 PROBE_TICK: Final = 0.25
 """Seconds between looks whether a probe is due; nothing is asked of the server before one is."""
@@ -49,7 +58,7 @@ DEVICE_INTERVAL: Final = 15.0
 STORED_INTERVAL: Final = 60.0
 """Seconds between two looks at what is on disk, for which the server opens every manifest."""
 
-LOAD_SECONDS: Final = 600.0
+LOAD_TIMEOUT_SECONDS: Final = 600.0
 """Patience with a load that the operator allowed: giving up would undo it (Ollama's own limit is 5 minutes)."""
 
 
@@ -57,12 +66,12 @@ LOAD_SECONDS: Final = 600.0
 class _Answered:
     """What came back of a request: how it went and its figures, as far as it tells, or why it failed."""
 
-    course: Course | None = None
-    sample: Sample | None = None
+    course: RequestOverhead | None = None
+    sample: ProbeTimings | None = None
     error: ProbeError | None = None
 
 
-class OllamaMonitor(Monitor):
+class OllamaScraper(Scraper):
     """One Ollama and what is known of it.
 
     Args:
@@ -82,7 +91,7 @@ class OllamaMonitor(Monitor):
         random: Random | None = None,
     ) -> None:
         super().__init__(target, clock, wall_clock)
-        self._engine = OllamaEngine(target, transport)
+        self._engine = OllamaClient(target, transport)
         self._random = random or Random()  # noqa: S311  # prompts need to be unlike, not secret
         self._finder = DeviceFinder(target, transport)
         self._pace = pace(target.probe, self._random)
@@ -90,7 +99,7 @@ class OllamaMonitor(Monitor):
         self._stored_at: float | None = None
         self._asked_to_show: dict[str, float] = {}
         self._probe_task: asyncio.Task[None] | None = None
-        self._probing: Key | None = None
+        self._probing: ModelKey | None = None
         self._missed_host_memory = False
         self._probe_ended = 0.0
         self._not_before = 0.0
@@ -118,10 +127,10 @@ class OllamaMonitor(Monitor):
             self._probe_task = asyncio.create_task(self._probe_until_closed())
             self._under_way.add(self._probe_task)  # `close` must find it even before it has run
 
-    def take_over(self, before: Monitor) -> None:
+    def take_over(self, before: Scraper) -> None:
         """Go on from what another monitor of the same server knows: who uses its models, and what is owed to it."""
-        if isinstance(before, OllamaMonitor) and before.target.url == self.target.url:
-            self._show(taken_over(before._state, before._probing))  # noqa: SLF001  # one of its own kind
+        if isinstance(before, OllamaScraper) and before.target.url == self.target.url:
+            self._show(take_over_state(before._state, before._probing))  # noqa: SLF001  # one of its own kind
 
     def _health(self) -> Health:
         return self._state.health
@@ -134,12 +143,12 @@ class OllamaMonitor(Monitor):
         except ScrapeError as error:
             if error.reason is not Reason.TIMEOUT:
                 raise
-            timing = Timing(sent, self._clock(), self._wall_clock())
-            self._show(succeed_late(self._state, version, error, timing))
+            timing = ScrapeTiming(sent, self._clock(), self._wall_clock())
+            self._show(fold_late_success(self._state, version, error, timing))
             return
         if asked >= self._probe_ended:  # what was asked before does not know of the expiry that the probe has caused
             self._observe(inventory)
-        self._show(succeed(self._state, version, Timing(sent, self._clock(), self._wall_clock())))
+        self._show(fold_success(self._state, version, ScrapeTiming(sent, self._clock(), self._wall_clock())))
 
     async def _find_device(self) -> None:
         try:
@@ -156,7 +165,9 @@ class OllamaMonitor(Monitor):
         state = self._state
         version = parse_version(state.version)
         shares = (
-            [(model.name, gpu_ratio(model, version)) for model in state.inventory.loaded] if state.inventory else []
+            [(model.name, compute_gpu_ratio(model, version)) for model in state.inventory.loaded]
+            if state.inventory
+            else []
         )
         partly = [name for name, share in shares if share is not None and share < 1]
         if partly and state.device.cpu_memory_bandwidth is None and not self._missed_host_memory:
@@ -167,8 +178,8 @@ class OllamaMonitor(Monitor):
             )
             logger().info("device", target=self.target.name, note=note)
 
-    def _take_failure(self, error: ScrapeError, timing: Timing) -> None:
-        self._show(fail(self._state, error, timing))
+    def _take_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
+        self._show(fold_failure(self._state, error, timing))
 
     async def _disconnect(self) -> None:
         await self._engine.close()
@@ -185,9 +196,9 @@ class OllamaMonitor(Monitor):
         old = self._stored_at is None or self._clock() - self._stored_at >= STORED_INTERVAL
         if old or stored is None or not all(is_current(model, stored) for model in loaded):
             stored = await self._stored()
-        return Inventory(loaded, stored, clock_ahead(date, self._wall_clock()))
+        return Inventory(loaded, stored, compute_clock_offset(date, self._wall_clock()))
 
-    async def _stored(self) -> Mapping[str, Stored]:
+    async def _stored(self) -> Mapping[str, StoredModel]:
         stored = await self._engine.stored()
         self._stored_at = self._clock()
         return stored
@@ -200,11 +211,11 @@ class OllamaMonitor(Monitor):
         """
         stored = await self._stored()
         loaded, date = await self._engine.loaded()
-        return Inventory(loaded, stored, clock_ahead(date, self._wall_clock()))
+        return Inventory(loaded, stored, compute_clock_offset(date, self._wall_clock()))
 
     def _observe(self, inventory: Inventory) -> None:
         allowed = tuple(loadable(inventory, self.target.probe))
-        self._state = observe(
+        self._state = observe_inventory(
             self._state, inventory, self._clock(), self._pace, loadable=allowed, probing=self._probing
         )
 
@@ -225,19 +236,19 @@ class OllamaMonitor(Monitor):
         except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
             logger().error("learning of a model broke", target=self.target.name, model=model.name, exc_info=True)
             return
-        shown = Shown(capabilities(told), costs)
+        shown = ModelDescription(parse_capabilities(told), costs)
         self._show(replace(self._state, shown={**self._state.shown, model.digest: shown}))
         if unknown:
             logger().info("model", target=self.target.name, model=model.name, note="; ".join(unknown))
 
-    def _is_unknown(self, model: Loaded) -> bool:
+    def _is_unknown(self, model: LoadedModel) -> bool:
         """Whether a model is still to be asked for: it is what its name stands for, and was not asked for lately."""
         inventory, asked = self._state.inventory, self._asked_to_show.get(model.digest)
         lately = asked is not None and self._clock() - asked < STORED_INTERVAL
         current = inventory is not None and is_current(model, inventory.stored)
         return model.digest not in self._state.shown and not lately and current
 
-    def _plan(self) -> Request | None:
+    def _plan(self) -> ProbeRequest | None:
         """The request that is due, if any. What is skipped instead is counted."""
         self._state, request = plan(self._state, self.target.probe, self._clock(), self._wall_clock(), self._random)
         return request
@@ -260,7 +271,7 @@ class OllamaMonitor(Monitor):
             self._probing = None
             self._show(self._state)
 
-    async def _confirmed(self) -> Request | None:
+    async def _confirmed(self) -> ProbeRequest | None:
         """The request that is still due after a fresh look: what was seen seconds ago may have been unloaded since.
 
         Raises:
@@ -268,12 +279,12 @@ class OllamaMonitor(Monitor):
         """
         meant = self._plan()
         self._observe(await self._fresh_inventory())
-        if meant is not None and meant.kind is not Kind.LOAD and not still_loaded(self._state, meant.key):
+        if meant is not None and meant.kind is not RequestKind.LOAD and not still_loaded(self._state, meant.key):
             now, interval = self._clock(), self.target.probe.interval
             self._state = skipped_as_gone(self._state, meant.key, now, interval)
         return self._plan()
 
-    async def _carry_out(self, request: Request) -> None:
+    async def _carry_out(self, request: ProbeRequest) -> None:
         before = self._state.inventory or Inventory(())
         sent = self._clock()
         answered = await self._ask(request, before)
@@ -283,27 +294,27 @@ class OllamaMonitor(Monitor):
             after = await self._inventory()
         except ScrapeError:
             after = None
-        result = Result(
+        result = ProbeResult(
             request, answered.course, answered.sample, answered.error, sent, ended, wall, before=before, after=after
         )
         known = self._state
-        self._state = finish(known, result, self.target.probe, self._random)
+        self._state = record_result(known, result, self.target.probe, self._random)
         self._probing = None
         if after is not None:
             self._observe(after)
         self._tell_probe(result, known, self._state)
 
-    async def _ask(self, request: Request, before: Inventory) -> _Answered:
-        deadline = LOAD_SECONDS if request.kind is Kind.LOAD else self.target.probe.timeout
-        went: Course | None = None
+    async def _ask(self, request: ProbeRequest, before: Inventory) -> _Answered:
+        deadline = LOAD_TIMEOUT_SECONDS if request.kind is RequestKind.LOAD else self.target.probe.timeout
+        went: RequestOverhead | None = None
         try:
-            told = final_object(await self._engine.generate(request.body, deadline))
-            if request.kind is Kind.LOAD:
+            told = parse_final_object(await self._engine.generate(request.body, deadline))
+            if request.kind is RequestKind.LOAD:
                 return _Answered()
             formats = {model.key: model.details.format for model in before.loaded}
             version, model_format = parse_version(self._state.version), formats.get(request.key, "")
-            went = course(told)
-            return _Answered(went, sample(told, version=version, model_format=model_format))
+            went = measure_overhead(told)
+            return _Answered(went, extract_timings(told, version=version, model_format=model_format))
         except ScrapeError as error:
             return _Answered(error=ProbeError(ProbeReason(error.reason.value), error.message))
         except ProbeError as error:
@@ -316,9 +327,9 @@ class OllamaMonitor(Monitor):
 
     def _show(self, state: OllamaState) -> None:
         self._state = state
-        self._snapshot = snapshot(state, self.target, self._clock())
+        self._snapshot = build_snapshot(state, self.target, self._clock())
 
-    def _tell_probe(self, result: Result, before: OllamaState, after: OllamaState) -> None:
+    def _tell_probe(self, result: ProbeResult, before: OllamaState, after: OllamaState) -> None:
         """One line when probes of a model begin to fail, one when they work again, and one when they are given up."""
         key = result.request.key
         log = logger().bind(target=self.target.name, model=key[0])

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from phasewatch.backends.ollama.inventory import Inventory, Loaded
-from phasewatch.backends.ollama.probes.request import Kind
-from phasewatch.backends.ollama.probes.response import Sample
+from phasewatch.backends.ollama.inventory import Inventory, LoadedModel
+from phasewatch.backends.ollama.probes.request import RequestKind
+from phasewatch.backends.ollama.probes.response import ProbeTimings
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts
-from phasewatch.snapshot.health import Health, Timing, failed, late, succeeded
+from phasewatch.snapshot.health import Health, ScrapeTiming, record_failure, record_late, record_success
 from phasewatch.snapshot.probes import ProbeRecord
 
 OWN_SECONDS: Final = 1.0
 """An expiry this near to that of a probe is the probe's."""
 
-Key = tuple[str, str]
+ModelKey = tuple[str, str]
 """Name and digest of a model."""
 
 
@@ -40,7 +40,7 @@ class Residency:
     """
 
     witnessed: bool
-    model: Loaded
+    model: LoadedModel
     user_expires_at: float | None
     own_expires_at: float | None
     changed_at: float
@@ -49,11 +49,11 @@ class Residency:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class ProbeMeasurement:
     """A sample that counts, and the monotonic time at which it came."""
 
     time: float
-    sample: Sample
+    sample: ProbeTimings
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class ModelState:
     probed_at: float | None = None
     residency: Residency | None = None
     last: Residency | None = None
-    measurements: Mapping[Kind, Measurement] = field(default_factory=dict)
+    measurements: Mapping[RequestKind, ProbeMeasurement] = field(default_factory=dict)
     tokens_per_word: float | None = None
-    cost: Mapping[Kind, float] = field(default_factory=dict)
+    cost: Mapping[RequestKind, float] = field(default_factory=dict)
     failures: int = 0
     thin: int = 0
     quarantine: str | None = None
@@ -94,7 +94,7 @@ class ModelState:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ModelDescription:
     """What /api/show tells of a model: what it can do, None if it does not say, and what it costs."""
 
     capabilities: frozenset[str] | None
@@ -126,8 +126,8 @@ class OllamaState:
     version: str | None = None
     inventory: Inventory | None = None
     looked: bool = False
-    shown: Mapping[str, Shown] = field(default_factory=dict)
-    models: Mapping[Key, ModelState] = field(default_factory=dict)
+    shown: Mapping[str, ModelDescription] = field(default_factory=dict)
+    models: Mapping[ModelKey, ModelState] = field(default_factory=dict)
     records: Mapping[str, ProbeRecord] = field(default_factory=dict)
     device: DeviceFacts = field(default_factory=DeviceFacts)
     rests: tuple[float, ...] = ()
@@ -138,19 +138,19 @@ class OllamaState:
     backoffs: int = 0
 
 
-def succeed(state: OllamaState, version: str | None, timing: Timing) -> OllamaState:
+def fold_success(state: OllamaState, version: str | None, timing: ScrapeTiming) -> OllamaState:
     """The state after a scrape that was answered."""
-    return replace(state, health=succeeded(state.health, timing), version=version)
+    return replace(state, health=record_success(state.health, timing), version=version)
 
 
-def succeed_late(state: OllamaState, version: str | None, error: ScrapeError, timing: Timing) -> OllamaState:
+def fold_late_success(state: OllamaState, version: str | None, error: ScrapeError, timing: ScrapeTiming) -> OllamaState:
     """The state after a scrape of a server that lives but did not say in time what it holds, as while it loads."""
-    return replace(state, health=late(state.health, error, timing), version=version, inventory=None, looked=True)
+    return replace(state, health=record_late(state.health, error, timing), version=version, inventory=None, looked=True)
 
 
-def fail(state: OllamaState, error: ScrapeError, timing: Timing) -> OllamaState:
+def fold_failure(state: OllamaState, error: ScrapeError, timing: ScrapeTiming) -> OllamaState:
     """The state after a scrape that failed. A refused connection means that the process is gone, and its models."""
-    state = replace(state, health=failed(state.health, error, timing))
+    state = replace(state, health=record_failure(state.health, error, timing))
     if error.reason is not Reason.CONNECT:
         return state
     gone = {key: _gone(model) for key, model in state.models.items()}
@@ -158,7 +158,7 @@ def fail(state: OllamaState, error: ScrapeError, timing: Timing) -> OllamaState:
     return replace(state, version=None, inventory=empty, models=gone)
 
 
-def taken_over(state: OllamaState, probing: Key | None) -> OllamaState:
+def take_over_state(state: OllamaState, probing: ModelKey | None) -> OllamaState:
     """What another monitor of the same server goes on from: who uses its models and what is owed to it. The device is
     found anew, models that were given up get another chance with the new configuration, and counting begins anew.
 
@@ -175,7 +175,7 @@ def taken_over(state: OllamaState, probing: Key | None) -> OllamaState:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ProbePace:
     """When models are probed, in seconds.
 
     Attributes:
@@ -190,14 +190,14 @@ class Pace:
     least: float
 
 
-def observe(
+def observe_inventory(
     state: OllamaState,
     inventory: Inventory,
     now: float,
-    pace: Pace,
+    pace: ProbePace,
     *,
-    loadable: Iterable[Key] = (),
-    probing: Key | None = None,
+    loadable: Iterable[ModelKey] = (),
+    probing: ModelKey | None = None,
 ) -> OllamaState:
     """The state after a look at what is in memory.
 
@@ -210,7 +210,7 @@ def observe(
         probing: the model that a probe is under way to: its expiry moves by our doing.
     """
     loaded = {model.key: model for model in inventory.loaded}
-    models: dict[Key, ModelState] = {}
+    models: dict[ModelKey, ModelState] = {}
     for key, known in state.models.items():
         if key in loaded:
             models[key] = _still_there(known, loaded[key], now, pace, ours=key == probing)
@@ -246,7 +246,7 @@ def _gone(known: ModelState) -> ModelState:
     return replace(known, residency=None, last=known.residency or known.last, measurements={})
 
 
-def _new(known: ModelState, model: Loaded, now: float, *, witnessed: bool) -> ModelState:
+def _new(known: ModelState, model: LoadedModel, now: float, *, witnessed: bool) -> ModelState:
     last = known.last
     if last is not None and not _loaded_anew(last.model, model):
         own = _is_own(last.own_expires_at, model.expires_at)
@@ -256,7 +256,7 @@ def _new(known: ModelState, model: Loaded, now: float, *, witnessed: bool) -> Mo
     return replace(known, residency=residency, last=None, measurements={}, failures=0, thin=0)
 
 
-def _still_there(known: ModelState, model: Loaded, now: float, pace: Pace, *, ours: bool) -> ModelState:
+def _still_there(known: ModelState, model: LoadedModel, now: float, pace: ProbePace, *, ours: bool) -> ModelState:
     residency = known.residency
     if residency is None:
         return _new(replace(known, due=max(known.due, now + pace.first)), model, now, witnessed=True)
@@ -279,7 +279,7 @@ def _is_own(own: float | None, expires_at: float | None) -> bool:
     return own is not None and expires_at is not None and abs(expires_at - own) <= OWN_SECONDS
 
 
-def _loaded_anew(before: Loaded, after: Loaded) -> bool:
+def _loaded_anew(before: LoadedModel, after: LoadedModel) -> bool:
     """Whether a model was loaded again between two looks: it has another context or another size. The size of an MLX
     runner is what its allocator holds now.
     """

@@ -10,7 +10,7 @@ from phasewatch.analysis.samples import Page
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.resolve import Limits, Target
-from phasewatch.scrape.http import HTTP_OK, Answer, authorization_header, get, new_client
+from phasewatch.scrape.http import HTTP_OK, Response, get, new_client, read_authorization_header
 from phasewatch.snapshot.target import ServedModel, ServerFacts
 
 _ACCEPT: Final = "text/plain;version=0.0.4"
@@ -18,7 +18,7 @@ _ACCEPT: Final = "text/plain;version=0.0.4"
 underscores but not those of families."""
 
 
-class VllmEngine:
+class VllmClient:
     """Asks one vLLM server.
 
     Args:
@@ -32,7 +32,7 @@ class VllmEngine:
         self._client: httpx.AsyncClient | None = None
         self._reader = PageReader()
 
-    async def fetch(self) -> Answer:
+    async def fetch(self) -> Response:
         """Get the page of metrics.
 
         Raises:
@@ -40,28 +40,28 @@ class VllmEngine:
         """
         return await self._get("/metrics", _ACCEPT)
 
-    def interpret(self, answer: Answer) -> Page:
+    def interpret(self, answer: Response) -> Page:
         """Turn an answer into a typed page.
 
         Raises:
             ScrapeError: it is no page of vLLM's metrics.
         """
-        return interpret(self._reader, answer)
+        return parse_page(self._reader, answer)
 
     async def facts(self) -> ServerFacts:
         """Ask for the version, the models and the limits. An endpoint that does not answer leaves its part empty."""
-        told = facts(await self._json("/version"), await self._json("/v1/models"))
-        return replace(told, limits=limits(await self._json("/server_info?config_format=json")))
+        told = parse_facts(await self._json("/version"), await self._json("/v1/models"))
+        return replace(told, limits=parse_limits(await self._json("/server_info?config_format=json")))
 
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 
-    async def _get(self, path: str, accept: str) -> Answer:
+    async def _get(self, path: str, accept: str) -> Response:
         if self._client is None:
             self._client = new_client(self._target.url, self._target.tls, self._transport)
-        headers = {"Accept": accept, **authorization_header(self._target.authorization)}
+        headers = {"Accept": accept, **read_authorization_header(self._target.authorization)}
         timeout, limit = self._target.timeout, self._target.body_size_limit
         return await get(self._client, path, headers=headers, deadline=timeout, limit=limit)
 
@@ -73,7 +73,7 @@ class VllmEngine:
         return parse_json(answer.body) if answer.status == HTTP_OK else None
 
 
-def interpret(reader: PageReader, answer: Answer) -> Page:
+def parse_page(reader: PageReader, answer: Response) -> Page:
     """Turn an answer of any status into a typed page, live or from a recording.
 
     Raises:
@@ -102,7 +102,7 @@ def parse_json(body: bytes) -> Any:
         return None
 
 
-def facts(version: Any, models: Any) -> ServerFacts:
+def parse_facts(version: Any, models: Any) -> ServerFacts:
     """Facts from the answers of /version and /v1/models, whatever they are. LoRA adapters are no models."""
     told = version.get("version") if isinstance(version, dict) else None
     listed = models.get("data") if isinstance(models, dict) else None
@@ -116,7 +116,7 @@ def facts(version: Any, models: Any) -> ServerFacts:
     )
 
 
-def limits(server_info: Any) -> Limits:
+def parse_limits(server_info: Any) -> Limits:
     """Limits from the answer of /server_info, which a server has in development mode only (0.32).
 
     Where a server admits fewer requests than it has slots, or schedules fewer tokens than a step holds, that counts.

@@ -8,9 +8,9 @@ from typing import Any, Final
 import httpx
 
 from phasewatch.backends.device_discovery import LOOKS_AGAIN, DeviceFinder
-from phasewatch.backends.equipment import costs_of_root, unused
-from phasewatch.backends.vllm.client import VllmEngine
-from phasewatch.backends.vllm.state import TargetState, fail, snapshot, succeed
+from phasewatch.backends.equipment import describe_unused_settings, read_root_costs
+from phasewatch.backends.vllm.client import VllmClient
+from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_failure, fold_page
 from phasewatch.base.errors import ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.config.resolve import Target
@@ -18,15 +18,15 @@ from phasewatch.hardware.facts import Layout
 from phasewatch.models.costs import ModelCosts
 from phasewatch.models.shape.cache_types import AUTO
 from phasewatch.models.sources.folder import costs_of_folder
-from phasewatch.scrape.scraper import Job, Monitor
-from phasewatch.snapshot.health import Health, Timing
+from phasewatch.scrape.scraper import Job, Scraper
+from phasewatch.snapshot.health import Health, ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts
 
 FACTS_INTERVAL: Final = 15.0
 """Seconds between looks whether a server's version and models are known; asks only if they are not."""
 
 
-class VllmMonitor(Monitor):
+class VllmScraper(Scraper):
     """One vLLM and what is known of it.
 
     Args:
@@ -44,7 +44,7 @@ class VllmMonitor(Monitor):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         super().__init__(target, clock, wall_clock)
-        self._engine = VllmEngine(target, transport)
+        self._engine = VllmClient(target, transport)
         self._finder = DeviceFinder(target, transport)
         self._state = TargetState()
         self._looks = 0
@@ -71,10 +71,10 @@ class VllmMonitor(Monitor):
         done = self._clock()
         # A large page takes long to read; /metrics and the other targets go on meanwhile.
         page = await asyncio.to_thread(self._engine.interpret, answer)
-        self._show(succeed(self._state, page, Timing(sent, done, self._wall_clock()), self.target))
+        self._show(fold_page(self._state, page, ScrapeTiming(sent, done, self._wall_clock()), self.target))
 
-    def _take_failure(self, error: ScrapeError, timing: Timing) -> None:
-        self._show(fail(self._state, error, timing))
+    def _take_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
+        self._show(fold_failure(self._state, error, timing))
 
     async def _disconnect(self) -> None:
         await self._engine.close()
@@ -110,16 +110,16 @@ class VllmMonitor(Monitor):
                 dtype = self._cache_dtype(None)
                 costs, unknown = await asyncio.to_thread(costs_of_folder, path, dtype or AUTO)
                 self._equip(configured=costs)
-                self._say_of_model(str(path), (*unknown, *unused(costs, self.target.model, dtype)))
+                self._say_of_model(str(path), (*unknown, *describe_unused_settings(costs, self.target.model, dtype)))
             return
         for name, served in self._state.facts.models.items():
             if self._is_wanted(self._state.equipment.models.get(name)):
                 dtype = self._cache_dtype(name)
-                costs, unknown = await asyncio.to_thread(costs_of_root, served.root, dtype or AUTO)
+                costs, unknown = await asyncio.to_thread(read_root_costs, served.root, dtype or AUTO)
                 self._equip(models={**self._state.equipment.models, name: costs})
                 if self.target.model.weights is not None:  # whoever tells them knows that there are no files
                     unknown = ()
-                self._say_of_model(name, (*unknown, *unused(costs, self.target.model, dtype)))
+                self._say_of_model(name, (*unknown, *describe_unused_settings(costs, self.target.model, dtype)))
 
     def _is_wanted(self, costs: ModelCosts | None) -> bool:
         """Whether to look for a model: for the first time, or now and then if there was nothing."""
@@ -159,4 +159,4 @@ class VllmMonitor(Monitor):
 
     def _show(self, state: TargetState) -> None:
         self._state = state
-        self._snapshot = snapshot(state, self.target)
+        self._snapshot = build_snapshot(state, self.target)

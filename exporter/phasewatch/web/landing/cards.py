@@ -7,19 +7,19 @@ from hashlib import blake2s
 from html import escape
 from typing import Final
 
-from phasewatch.analysis.advice import ASLEEP, OLLAMA, Advice, advice_for
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.advice import ASLEEP, OLLAMA, Advice, choose_advice
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineReading, ModelReading, TargetSnapshot
-from phasewatch.web.landing.charts import bar, chart, peak, span
+from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
+from phasewatch.web.landing.charts import find_peak, measure_span, render_bar, render_chart
 from phasewatch.web.landing.load_history import Track
-from phasewatch.web.landing.phase_bars import phase_bars
+from phasewatch.web.landing.phase_bars import render_phase_bars
 from phasewatch.web.landing.text import UNKNOWN, Moment, ago, expiry, foreign, number, percent, rate, seconds
 
 MANY: Final = 5
 """Cards from which they have to be small, so that the first screen shows what state each model is in."""
 
-_URGENT: Final = frozenset({State.STUCK, State.SHEDDING})
+_URGENT: Final = frozenset({SaturationState.STUCK, SaturationState.SHEDDING})
 """States in which users are turned away or wait in vain; the others that hurt make them wait."""
 
 
@@ -36,13 +36,13 @@ class Card:
     """
 
     target: TargetSnapshot
-    engine: EngineReading
-    model: ModelReading | None
+    engine: EngineSnapshot
+    model: ModelSnapshot | None
     track: Track | None
     probed: bool
 
 
-def card(subject: Card, moment: Moment, among: int) -> Iterator[str]:
+def render_card(subject: Card, moment: Moment, among: int) -> Iterator[str]:
     """The card as HTML.
 
     Args:
@@ -65,7 +65,7 @@ def card(subject: Card, moment: Moment, among: int) -> Iterator[str]:
     if words is not None and among < MANY:
         yield f'<p class="meaning">{_prose(words.meaning)}</p>'
     yield '<div class="parts"><div class="part">'
-    yield from phase_bars(engine, target.backend, model.gpu_ratio if model else None)
+    yield from render_phase_bars(engine, target.backend, model.gpu_ratio if model else None)
     yield '</div><div class="part">'
     if model is None:
         yield from _figures(engine)
@@ -78,19 +78,19 @@ def card(subject: Card, moment: Moment, among: int) -> Iterator[str]:
     yield "</article>"
 
 
-def _words(engine: EngineReading, model: ModelReading | None) -> Advice | None:
+def _words(engine: EngineSnapshot, model: ModelSnapshot | None) -> Advice | None:
     """What to say of an engine: why requests wait, or of an Ollama, which does not tell that, what slows it down."""
     if engine.state is not None:
-        return advice_for(engine.state, asleep=engine.asleep)
+        return choose_advice(engine.state, asleep=engine.asleep)
     partly = model is not None and model.gpu_ratio is not None and 0 < model.gpu_ratio < 1
     return OLLAMA["partial_offload"] if partly else None
 
 
-def _tone(state: State | None, words: Advice | None) -> str:
+def _tone(state: SaturationState | None, words: Advice | None) -> str:
     """The CSS class that colours a card. Its state is said in words as well."""
-    if words is None or state is State.IDLE:
+    if words is None or state is SaturationState.IDLE:
         return "quiet"
-    if state is State.HEALTHY:
+    if state is SaturationState.HEALTHY:
         return "good"
     return "bad" if state in _URGENT and words is not ASLEEP else "limited"
 
@@ -102,7 +102,7 @@ def _identity(subject: Card) -> str:
     return "m" + blake2s(names.encode(errors="surrogatepass"), digest_size=6).hexdigest()
 
 
-def _figures(engine: EngineReading) -> Iterator[str]:
+def _figures(engine: EngineSnapshot) -> Iterator[str]:
     found, phases = engine.latencies, engine.phases
     yield from _list(
         [
@@ -126,20 +126,21 @@ def _list(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield "</dl>"
 
 
-def _trends(engine: EngineReading, track: Track) -> Iterator[str]:
-    load, covered = engine.load, span((track.running, track.waiting, track.kv_cache))
+def _trends(engine: EngineSnapshot, track: Track) -> Iterator[str]:
+    load, covered = engine.load, measure_span((track.running, track.waiting, track.kv_cache))
     running, waiting = number(load.requests_running, 0), number(load.requests_waiting, 0)
-    top = peak((*track.running, *track.waiting))
+    top = find_peak((*track.running, *track.waiting))
     yield '<div class="trends">'
     yield from _trend(
         "Requests",
         (("running", "running", running), ("waiting", "waiting", waiting)),
-        chart(
+        render_chart(
             (("running", track.running), ("waiting", track.waiting)),
             covered,
             max(top or 0.0, 1.0),
             f"requests over the last {_minutes(covered)}: {running} running now, at most "
-            f"{number(peak(track.running), 0)}; {waiting} waiting now, at most {number(peak(track.waiting), 0)}",
+            f"{number(find_peak(track.running), 0)}; {waiting} waiting now, "
+            f"at most {number(find_peak(track.waiting), 0)}",
         ),
         UNKNOWN if top is None else number(max(top, 1.0), 0),
         covered,
@@ -148,11 +149,11 @@ def _trends(engine: EngineReading, track: Track) -> Iterator[str]:
     yield from _trend(
         "KV cache",
         (("held", "in use", held),),
-        chart(
+        render_chart(
             (("held", track.kv_cache),),
             covered,
             1.0,
-            f"KV cache over the last {_minutes(covered)}: {held} now, at most {percent(peak(track.kv_cache))}",
+            f"KV cache over the last {_minutes(covered)}: {held} now, at most {percent(find_peak(track.kv_cache))}",
         ),
         "100 %",
         covered,
@@ -173,12 +174,12 @@ def _minutes(covered: int) -> str:
     return f"{covered // 60} min"
 
 
-def _residency(model: ModelReading, engine: EngineReading, moment: Moment, *, probed: bool) -> Iterator[str]:
+def _residency(model: ModelSnapshot, engine: EngineSnapshot, moment: Moment, *, probed: bool) -> Iterator[str]:
     """Where an Ollama keeps a model, until when, and how it is probed; what users wait for it does not tell."""
     share = percent(model.gpu_ratio)
     if model.gpu_ratio is not None:
         yield f'<div class="phase"><p class="what"><span>On the GPU</span><b>{share}</b></p>'
-        yield bar("held", model.gpu_ratio, f"share of the model on the GPU: {share}") + "</div>"
+        yield render_bar("held", model.gpu_ratio, f"share of the model on the GPU: {share}") + "</div>"
     probe = model.probe or ProbeRecord()
     told = "none yet" if probe.success is None else "answered" if probe.success else "failed"
     first_token = engine.latencies.time_to_first_token.mean
@@ -198,7 +199,7 @@ def _residency(model: ModelReading, engine: EngineReading, moment: Moment, *, pr
     )
 
 
-def _measured(engine: EngineReading) -> bool:
+def _measured(engine: EngineSnapshot) -> bool:
     """Whether there are numbers of an Ollama's probes, which it forgets when they are old or the model goes."""
     found = (engine.phases.prefill_tokens_per_second, engine.phases.decode_tokens_per_second)
     return any(value is not None for value in (*found, engine.latencies.time_to_first_token.mean))

@@ -21,7 +21,7 @@ Line = tuple[str, Sequence[float]]
 """CSS class of a line, and its values, oldest first; NaN where there are none."""
 
 
-def bar(kind: str, ratio: float | None, label: str) -> str:
+def render_bar(kind: str, ratio: float | None, label: str) -> str:
     """A bar that is as full as a ratio, or an empty frame where that is not known.
 
     Args:
@@ -36,7 +36,7 @@ def bar(kind: str, ratio: float | None, label: str) -> str:
     return f'<svg class="bar" {attributes}><rect class="fill {kind}" width="{width:.1f}" height="1"/></svg>'
 
 
-def span(tracks: Sequence[Sequence[float]]) -> int:
+def measure_span(tracks: Sequence[Sequence[float]]) -> int:
     """Seconds that a time axis has to cover for all that is known to be on it.
 
     Args:
@@ -47,7 +47,7 @@ def span(tracks: Sequence[Sequence[float]]) -> int:
     return next(seconds for seconds in _SPANS if known <= seconds)
 
 
-def chart(lines: Sequence[Line], seconds: int, top: float, label: str) -> str:
+def render_chart(lines: Sequence[Line], seconds: int, top: float, label: str) -> str:
     """Lines over the last minutes. Where nothing is known there is a gap, which no line crosses.
 
     Args:
@@ -68,7 +68,7 @@ def chart(lines: Sequence[Line], seconds: int, top: float, label: str) -> str:
     )
 
 
-def peak(values: Sequence[float]) -> float | None:
+def find_peak(values: Sequence[float]) -> float | None:
     """The highest of the known values."""
     return max((value for value in values if not isnan(value)), default=None)
 

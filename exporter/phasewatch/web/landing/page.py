@@ -12,7 +12,7 @@ from typing import Final
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.snapshot.target import TargetSnapshot
-from phasewatch.web.landing.cards import MANY, Card, card
+from phasewatch.web.landing.cards import MANY, Card, render_card
 from phasewatch.web.landing.load_history import LoadHistory
 from phasewatch.web.landing.text import Moment, foreign, utc
 
@@ -37,7 +37,7 @@ class Known:
     moment: Moment
 
 
-def page(status: SelfStatus, targets: Sequence[TargetSnapshot], known: Known, notice: str = "") -> str:
+def render_page(status: SelfStatus, targets: Sequence[TargetSnapshot], known: Known, notice: str = "") -> str:
     """The whole page as HTML.
 
     Args:
@@ -81,7 +81,7 @@ def _models(targets: Sequence[TargetSnapshot], known: Known) -> Iterator[str]:
     layout = "cards single" if len(subjects) == 1 else "cards many" if len(subjects) >= MANY else "cards"
     yield f'<section id="models" aria-labelledby="models-title"><h2 id="models-title">Models</h2><div class="{layout}">'
     for subject in subjects:
-        yield from card(subject, known.moment, len(subjects))
+        yield from render_card(subject, known.moment, len(subjects))
     yield '</div><p class="note">A dash stands for a number that is not known now. '
     yield "Speeds and latencies cover the target's window; an Ollama's are those of the newest probes.</p></section>"
 

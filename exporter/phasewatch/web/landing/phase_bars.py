@@ -6,8 +6,8 @@ from html import escape
 from typing import Final
 
 from phasewatch.analysis.ceiling import Basis, Ceiling, Counted
-from phasewatch.snapshot.target import EngineReading
-from phasewatch.web.landing.charts import bar
+from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.web.landing.charts import render_bar
 from phasewatch.web.landing.text import percent, rate, speed
 
 _BEYOND: Final = 1.005
@@ -37,7 +37,7 @@ class _Phase:
     missing: str
 
 
-def phase_bars(engine: EngineReading, backend: str, gpu_ratio: float | None) -> Iterator[str]:
+def render_phase_bars(engine: EngineSnapshot, backend: str, gpu_ratio: float | None) -> Iterator[str]:
     """Prefill, decode, and how busy memory is, as HTML.
 
     Args:
@@ -73,7 +73,7 @@ def phase_bars(engine: EngineReading, backend: str, gpu_ratio: float | None) -> 
     if busy is not None:
         shown = percent(busy)
         yield f'<div class="phase"><p class="what"><span>Memory bandwidth used</span><b>{shown}</b></p>'
-        yield bar("memory", busy, f"memory bandwidth used: {shown}") + "</div>"
+        yield render_bar("memory", busy, f"memory bandwidth used: {shown}") + "</div>"
     yield "</div>"
 
 
@@ -82,7 +82,7 @@ def _phase(phase: _Phase) -> Iterator[str]:
     yield f'<div class="phase"><p class="what"><span>{phase.name} <small>{phase.whose}</small></span>'
     yield f"<b>{rate(phase.speed)}</b></p>"
     label = f"{phase.name}: {speed(phase.speed)} tokens per second, {against}"
-    yield bar(phase.kind, phase.ratio, label.replace("`", ""))
+    yield render_bar(phase.kind, phase.ratio, label.replace("`", ""))
     yield f'<p class="against">{_code(against)}</p></div>'
 
 
@@ -116,7 +116,7 @@ def _missing_decode(ceiling: Ceiling, backend: str, gpu_ratio: float | None) -> 
     )
 
 
-def _missing_prefill(engine: EngineReading, backend: str) -> str:
+def _missing_prefill(engine: EngineSnapshot, backend: str) -> str:
     if backend == "ollama":
         return "an Ollama's prefill has no ceiling"
     ceiling = engine.ceiling

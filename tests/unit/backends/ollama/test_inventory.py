@@ -6,17 +6,17 @@ import pytest
 
 from phasewatch.backends.ollama.inventory import (
     FOREVER_SECONDS,
-    Details,
     Inventory,
-    Loaded,
-    Version,
-    capabilities,
-    clock_ahead,
+    LoadedModel,
+    ModelDetails,
+    OllamaVersion,
+    choose_label,
+    compute_clock_offset,
     is_current,
-    label,
-    loaded_models,
+    parse_capabilities,
+    parse_loaded_models,
+    parse_stored_models,
     parse_version,
-    stored_models,
 )
 from phasewatch.base.errors import Reason, ScrapeError
 from tests.support.ollama_facts import A, B, inventory, loaded, recorded, stored
@@ -26,16 +26,16 @@ ENTRY: dict[str, Any] = recorded("ps_two")["models"][0]
 EXPIRY = 1_795_971_211.365449
 
 
-def one(**changes: Any) -> Loaded:
+def one(**changes: Any) -> LoadedModel:
     """The recorded entry with some keys changed; None takes one away."""
     entry = {key: value for key, value in {**ENTRY, **changes}.items() if value is not None}
-    (model,) = loaded_models({"models": [entry]})
+    (model,) = parse_loaded_models({"models": [entry]})
     return model
 
 
 def refusal(answer: Any) -> ScrapeError:
     with pytest.raises(ScrapeError) as told:
-        loaded_models(answer)
+        parse_loaded_models(answer)
     return told.value
 
 
@@ -57,24 +57,24 @@ def refusal(answer: Any) -> ScrapeError:
     ],
 )
 def test_a_version_is_its_three_numbers_and_one_of_a_build_of_ones_own_is_none(
-    text: str | None, version: Version | None
+    text: str | None, version: OllamaVersion | None
 ) -> None:
     assert parse_version(text) == version
 
 
 def test_a_recorded_model_in_memory_is_read_with_all_that_is_told_of_it() -> None:
     told = recorded("ps_two")["models"]
-    first, second = loaded_models(recorded("ps_two"))
+    first, second = parse_loaded_models(recorded("ps_two"))
     assert (first.name, second.name) == ("tiny-b:latest", "tiny-a:latest")
     assert first.expires_at == pytest.approx(EXPIRY, abs=1e-5)
-    assert first == Loaded(
+    assert first == LoadedModel(
         name="tiny-b:latest",
         digest=told[0]["digest"],
         size=115_941_047.0,
         size_vram=0.0,
         context_length=4096,
         expires_at=first.expires_at,
-        details=Details("gguf", "llama", "36.46M", "F16"),
+        details=ModelDetails("gguf", "llama", "36.46M", "F16"),
     )
 
 
@@ -100,11 +100,11 @@ def test_an_expiry_without_a_fraction_is_read() -> None:
     [(None, 0.0), (1000.0, 0.0), (1001.9, 0.0), (998.1, 0.0), (1003.0, 3.0), (997.0, -3.0), (4600.0, 3600.0)],
 )
 def test_clocks_that_may_agree_to_a_second_count_as_equal(date: float | None, ahead: float) -> None:
-    assert clock_ahead(date, 1000.0) == pytest.approx(ahead)
+    assert compute_clock_offset(date, 1000.0) == pytest.approx(ahead)
 
 
 def test_a_model_kept_for_ever_expires_centuries_from_now() -> None:
-    models = loaded_models(recorded("ps_forever"))
+    models = parse_loaded_models(recorded("ps_forever"))
     expiry = models[0].expires_at
     assert expiry is not None
     assert expiry - EXPIRY > FOREVER_SECONDS
@@ -175,23 +175,23 @@ def test_models_that_are_no_list_cannot_be_read(models: Any) -> None:
 
 @pytest.mark.parametrize("models", [[], None])
 def test_a_server_without_models_is_empty(models: list[Any] | None) -> None:
-    assert loaded_models({"models": models}) == ()
-    assert stored_models({"models": models}) == {}
+    assert parse_loaded_models({"models": models}) == ()
+    assert parse_stored_models({"models": models}) == {}
 
 
 @pytest.mark.parametrize("details", [None, [], "gguf", {"format": 3, "family": None, "parameter_size": "\udfff"}])
 def test_details_of_a_wrong_kind_are_empty(details: Any) -> None:
-    assert one(details=details).details == Details()
+    assert one(details=details).details == ModelDetails()
 
 
 def test_an_entry_that_is_listed_twice_is_one_model() -> None:
-    assert len(loaded_models({"models": [ENTRY, ENTRY]})) == 1
+    assert len(parse_loaded_models({"models": [ENTRY, ENTRY]})) == 1
 
 
 def test_recorded_models_on_disk_are_read_by_name() -> None:
-    models = stored_models(recorded("tags"))
+    models = parse_stored_models(recorded("tags"))
     assert models["tiny-a:latest"].capabilities == frozenset({"completion"})
-    assert models["tiny-a:latest"].details == Details("gguf", "llama", "36.46M", "F16")
+    assert models["tiny-a:latest"].details == ModelDetails("gguf", "llama", "36.46M", "F16")
     assert not any(model.remote for model in models.values())
     assert models.keys() == {entry["name"] for entry in recorded("tags")["models"]}
 
@@ -209,22 +209,22 @@ def test_recorded_models_on_disk_are_read_by_name() -> None:
     ],
 )
 def test_a_model_that_runs_elsewhere_is_known_by_its_host_or_its_name(entry: dict[str, Any], remote: bool) -> None:
-    (model,) = stored_models({"models": [{"name": "x:latest", "digest": A, **entry}]}).values()
+    (model,) = parse_stored_models({"models": [{"name": "x:latest", "digest": A, **entry}]}).values()
     assert model.remote is remote
 
 
 def test_capabilities_that_are_not_told_are_not_known() -> None:
-    assert capabilities(recorded("show")) == frozenset({"completion"})
-    assert capabilities({"capabilities": ["completion", 3, None]}) == frozenset({"completion"})
-    assert capabilities({"capabilities": []}) == frozenset()
+    assert parse_capabilities(recorded("show")) == frozenset({"completion"})
+    assert parse_capabilities({"capabilities": ["completion", 3, None]}) == frozenset({"completion"})
+    assert parse_capabilities({"capabilities": []}) == frozenset()
     silents: list[Any] = [{}, {"capabilities": "completion"}, None, []]
     for silent in silents:
-        assert capabilities(silent) is None
+        assert parse_capabilities(silent) is None
 
 
 def test_a_wrong_value_of_a_model_on_disk_is_told_with_its_place() -> None:
     with pytest.raises(ScrapeError) as told:
-        stored_models({"models": [{"name": "x:latest"}]})
+        parse_stored_models({"models": [{"name": "x:latest"}]})
     assert told.value.message == "/api/tags models[0]: digest is no text"
 
 
@@ -237,20 +237,20 @@ def test_a_name_stands_for_what_is_on_disk_under_it() -> None:
 
 
 def test_the_recorded_name_that_is_in_memory_twice_has_its_digest_where_it_was_pulled_anew_since() -> None:
-    models = loaded_models(recorded("ps_forever"))
+    models = parse_loaded_models(recorded("ps_forever"))
     new, old = models[0], models[1]
     assert new.name == old.name
     found = inventory(*models, disk=(stored(new.name, new.digest),))
-    assert label(new, found) == "tiny-a:latest"
-    assert label(old, found) == "tiny-a:latest@62a67e2ed896"
+    assert choose_label(new, found) == "tiny-a:latest"
+    assert choose_label(old, found) == "tiny-a:latest@62a67e2ed896"
 
 
 def test_a_model_is_called_by_its_name_where_nobody_else_has_it() -> None:
-    assert label(loaded(), Inventory((loaded(),))) == "a:latest"
-    assert label(loaded(), inventory(loaded(), disk=())) == "a:latest"
-    assert label(loaded(), inventory(loaded(), disk=(stored(digest=B),))) == f"a:latest@{A[:12]}"
+    assert choose_label(loaded(), Inventory((loaded(),))) == "a:latest"
+    assert choose_label(loaded(), inventory(loaded(), disk=())) == "a:latest"
+    assert choose_label(loaded(), inventory(loaded(), disk=(stored(digest=B),))) == f"a:latest@{A[:12]}"
 
 
 def test_two_of_one_name_are_told_apart_before_the_disk_was_looked_at() -> None:
     both = Inventory((loaded(), loaded(digest=B)))
-    assert {label(model, both) for model in both.loaded} == {f"a:latest@{A[:12]}", f"a:latest@{B[:12]}"}
+    assert {choose_label(model, both) for model in both.loaded} == {f"a:latest@{A[:12]}", f"a:latest@{B[:12]}"}

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from phasewatch.backends.ollama.probes.response import ProbeReason
-from phasewatch.backends.ollama.scraper import OllamaMonitor
+from phasewatch.backends.ollama.scraper import OllamaScraper
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
 from phasewatch.config.resolve import Target
@@ -712,7 +712,7 @@ def test_a_probe_that_has_just_been_begun_is_given_up_at_the_end_like_one_under_
     transport = OllamaTransport(server, timeline)
 
     async def work() -> None:
-        monitor = OllamaMonitor(Target("o", "ollama", URL), timeline.clock, timeline.wall_clock, transport, seeded())
+        monitor = OllamaScraper(Target("o", "ollama", URL), timeline.clock, timeline.wall_clock, transport, seeded())
         await once(pause=0.1).live(transport)
         for _ in range(2):
             await monitor.scrape()
@@ -764,7 +764,7 @@ def test_a_part_in_memory_of_unknown_speed_is_told_once(
 
     async def work() -> None:
         await once().live(transport)
-        monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, transport, seeded(1))
+        monitor = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, seeded(1))
         for _ in range(3):
             await monitor.scrape()
             await monitor.find_device()

@@ -7,23 +7,31 @@ from typing import Any, Final
 import pytest
 
 from phasewatch.analysis.queue import Load
-from phasewatch.backends.ollama.inventory import Inventory, Version
-from phasewatch.backends.ollama.probes.request import Kind
-from phasewatch.backends.ollama.probes.response import Sample
-from phasewatch.backends.ollama.snapshot import gpu_ratio, snapshot
-from phasewatch.backends.ollama.state import Measurement, ModelState, OllamaState, Residency, Shown, fail, succeed
+from phasewatch.backends.ollama.inventory import Inventory, OllamaVersion
+from phasewatch.backends.ollama.probes.request import RequestKind
+from phasewatch.backends.ollama.probes.response import ProbeTimings
+from phasewatch.backends.ollama.snapshot import build_snapshot, compute_gpu_ratio
+from phasewatch.backends.ollama.state import (
+    ModelDescription,
+    ModelState,
+    OllamaState,
+    ProbeMeasurement,
+    Residency,
+    fold_failure,
+    fold_success,
+)
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.config.resolve import Target
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts, WeightReads
-from phasewatch.snapshot.health import Timing
+from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineReading, ModelReading, TargetSnapshot
+from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
 from tests.support.ollama_facts import GGUF, WALL, A, B, figures, inventory, loaded, stored
 
 TARGET: Final = Target("o", "ollama", "http://h", probe=ProbeSettings(interval=300.0, long_interval=3600.0))
-TIMING: Final = Timing(99.9, 100.0, WALL)
+TIMING: Final = ScrapeTiming(99.9, 100.0, WALL)
 NOW: Final = 100.0
 KEY: Final = ("a:latest", A)
 
@@ -32,23 +40,25 @@ LONG: Final = figures(computed_tokens=2000, prompt_seconds=0.55, prompt_tokens=2
 """Their difference: 1800 tokens in 0.45 s."""
 
 
-def model(short: Sample | None = None, long: Sample | None = None, time: float = NOW, **facts: Any) -> ModelState:
+def model(
+    short: ProbeTimings | None = None, long: ProbeTimings | None = None, time: float = NOW, **facts: Any
+) -> ModelState:
     there = Residency(witnessed=False, model=loaded(), user_expires_at=WALL, own_expires_at=None, changed_at=0.0)
-    found = {Kind.SHORT: short, Kind.LONG: long}
-    measurements = {kind: Measurement(time, sample) for kind, sample in found.items() if sample}
+    found = {RequestKind.SHORT: short, RequestKind.LONG: long}
+    measurements = {kind: ProbeMeasurement(time, sample) for kind, sample in found.items() if sample}
     return replace(ModelState(due=0.0, residency=there, measurements=measurements), **facts)
 
 
 def up(known: ModelState | None = None, seen: Inventory | None = None, **facts: Any) -> OllamaState:
     state = OllamaState(inventory=seen or inventory(loaded()), models={KEY: known} if known else {}, **facts)
-    return succeed(state, "0.33.0", TIMING)
+    return fold_success(state, "0.33.0", TIMING)
 
 
 def shown(state: OllamaState, now: float = NOW, target: Target = TARGET) -> TargetSnapshot:
-    return snapshot(state, target, now)
+    return build_snapshot(state, target, now)
 
 
-def engine(state: OllamaState, now: float = NOW, target: Target = TARGET) -> EngineReading:
+def engine(state: OllamaState, now: float = NOW, target: Target = TARGET) -> EngineSnapshot:
     (reading,) = shown(state, now, target).engines
     return reading
 
@@ -61,7 +71,7 @@ def prefill(state: OllamaState, now: float = NOW) -> float | None:
     return engine(state, now).phases.prefill_tokens_per_second
 
 
-def of_model(state: OllamaState, name: str = "a:latest") -> ModelReading:
+def of_model(state: OllamaState, name: str = "a:latest") -> ModelSnapshot:
     (reading,) = [reading for reading in shown(state).models if reading.name == name]
     return reading
 
@@ -98,17 +108,17 @@ def test_a_measurement_holds_for_two_intervals() -> None:
 
 
 def test_where_the_budget_paces_the_probes_a_measurement_holds_for_two_of_its_rounds() -> None:
-    slow = up(model(SHORT, cost={Kind.SHORT: 6.0, Kind.LONG: 2.0}))
+    slow = up(model(SHORT, cost={RequestKind.SHORT: 6.0, RequestKind.LONG: 2.0}))
     assert decode(slow, NOW + 1200) is not None
     assert decode(slow, NOW + 1200.1) is None
-    gone = replace(slow, models={**slow.models, ("b:latest", B): ModelState(due=0.0, cost={Kind.SHORT: 60.0})})
+    gone = replace(slow, models={**slow.models, ("b:latest", B): ModelState(due=0.0, cost={RequestKind.SHORT: 60.0})})
     assert decode(gone, NOW + 1200.1) is None
 
 
 def test_a_long_measurement_holds_for_two_of_its_own_intervals_beside_a_short_one() -> None:
     def at(age: float) -> OllamaState:
         known = model(SHORT, LONG, time=NOW)
-        old = {**known.measurements, Kind.LONG: Measurement(NOW - age, LONG)}
+        old = {**known.measurements, RequestKind.LONG: ProbeMeasurement(NOW - age, LONG)}
         return up(replace(known, measurements=old))
 
     assert prefill(at(7200)) == pytest.approx(1800 / 0.45)
@@ -156,13 +166,13 @@ def test_decode_and_the_first_token_are_those_of_the_short_probe() -> None:
     ],
 )
 def test_prefill_is_that_of_the_longer_prompt_where_two_lengths_say_nothing(
-    short: Sample, long: Sample | None, speed: float | None
+    short: ProbeTimings, long: ProbeTimings | None, speed: float | None
 ) -> None:
     assert prefill(up(model(short, long))) == (None if speed is None else pytest.approx(speed))
 
 
 def test_a_model_in_memory_is_shown_with_all_that_is_told_of_it() -> None:
-    assert of_model(up(seen=inventory(loaded(size=8e9, size_vram=2e9)))) == ModelReading(
+    assert of_model(up(seen=inventory(loaded(size=8e9, size_vram=2e9)))) == ModelSnapshot(
         "a:latest",
         digest=A,
         details=GGUF,
@@ -177,7 +187,7 @@ def test_a_model_in_memory_is_shown_with_all_that_is_told_of_it() -> None:
 
 def test_a_model_on_disk_is_not_loaded_and_one_elsewhere_is_neither() -> None:
     state = up(seen=inventory(disk=(stored(), stored("big:cloud", B, remote=True))))
-    assert of_model(state) == ModelReading("a:latest", digest=A, details=GGUF, loaded=0.0)
+    assert of_model(state) == ModelSnapshot("a:latest", digest=A, details=GGUF, loaded=0.0)
     assert of_model(state, "big:cloud").loaded is None
     assert shown(state).engines == ()
 
@@ -207,7 +217,7 @@ def test_no_two_engines_and_no_two_models_share_a_name() -> None:
 def test_the_share_on_the_devices_is_known_where_both_sizes_are(
     size: float | None, vram: float | None, ratio: float | None
 ) -> None:
-    assert gpu_ratio(loaded(size=size, size_vram=vram), None) == ratio
+    assert compute_gpu_ratio(loaded(size=size, size_vram=vram), None) == ratio
 
 
 @pytest.mark.parametrize(
@@ -215,11 +225,11 @@ def test_the_share_on_the_devices_is_known_where_both_sizes_are(
     [((0, 24, 0), False), ((0, 30, 0), True), ((0, 30, 10), True), ((0, 30, 11), False), (None, False)],
 )
 def test_releases_that_count_weights_twice_are_not_believed_about_models_partly_on_the_device(
-    version: Version | None, wrong: bool
+    version: OllamaVersion | None, wrong: bool
 ) -> None:
     partly, wholly = loaded(size=8e9, size_vram=4e9), loaded(size=8e9, size_vram=8e9)
-    assert (gpu_ratio(partly, version) is None) is wrong
-    assert gpu_ratio(wholly, version) == 1.0
+    assert (compute_gpu_ratio(partly, version) is None) is wrong
+    assert compute_gpu_ratio(wholly, version) == 1.0
     text = ".".join(map(str, version)) if version else "0.0.0"
     state = replace(up(seen=inventory(partly)), version=text)
     assert (of_model(state).bytes is None) is wrong
@@ -232,18 +242,20 @@ def test_counters_outlive_the_model_the_server_and_the_disk() -> None:
         up(seen=inventory(loaded()), records={"a:latest": record}),
         up(seen=inventory(disk=(stored(),)), records={"a:latest": record}),
         up(seen=inventory(disk=()), records={"a:latest": record}),
-        fail(up(records={"a:latest": record}), ScrapeError(Reason.CONNECT, "refused"), TIMING),
-        fail(up(records={"a:latest": record}), ScrapeError(Reason.TIMEOUT, "late"), TIMING),
+        fold_failure(up(records={"a:latest": record}), ScrapeError(Reason.CONNECT, "refused"), TIMING),
+        fold_failure(up(records={"a:latest": record}), ScrapeError(Reason.TIMEOUT, "late"), TIMING),
     ):
         assert of_model(state).probe == record
 
 
 @pytest.mark.parametrize("reason", [Reason.CONNECT, Reason.TIMEOUT, Reason.HTTP_STATUS])
 def test_while_the_server_is_down_nothing_but_counters_is_shown(reason: Reason) -> None:
-    state = fail(up(model(SHORT), records={"a:latest": ProbeRecord(probes=7)}), ScrapeError(reason, "no"), TIMING)
+    state = fold_failure(
+        up(model(SHORT), records={"a:latest": ProbeRecord(probes=7)}), ScrapeError(reason, "no"), TIMING
+    )
     found = shown(state)
     assert (found.up, found.engines, found.facts.version) == (False, (), None)
-    assert found.models == (ModelReading("a:latest", probe=ProbeRecord(probes=7)),)
+    assert found.models == (ModelSnapshot("a:latest", probe=ProbeRecord(probes=7)),)
 
 
 def test_a_server_that_does_not_say_in_time_what_it_holds_is_up_and_shows_no_models() -> None:
@@ -260,7 +272,7 @@ def limits(state: OllamaState) -> Mapping[str, float]:
 
 
 def test_the_ceiling_is_that_of_one_stream_on_what_holds_the_model() -> None:
-    known: dict[str, Any] = {"shown": {A: Shown(None, COSTS)}, "device": DEVICE}
+    known: dict[str, Any] = {"shown": {A: ModelDescription(None, COSTS)}, "device": DEVICE}
     assert limits(up(model(SHORT), **known))["weights"] == pytest.approx(100.0)
     ratio = engine(up(model(SHORT), **known)).ceiling.decode_ceiling_ratio
     assert ratio["weights"] == pytest.approx(31 / 0.078709 / 100)
@@ -270,7 +282,7 @@ def test_the_ceiling_is_that_of_one_stream_on_what_holds_the_model() -> None:
 
 
 def test_without_device_costs_or_share_there_is_no_ceiling() -> None:
-    costs = {A: Shown(None, COSTS)}
+    costs = {A: ModelDescription(None, COSTS)}
     assert limits(up(model(SHORT), device=DEVICE)) == {}
     assert limits(up(model(SHORT), shown=costs)) == {}
     assert limits(up(model(SHORT), seen=inventory(loaded(size_vram=None)), shown=costs, device=DEVICE)) == {}

@@ -5,52 +5,52 @@ from typing import Any
 
 import pytest
 
-from phasewatch.backends.ollama.inventory import Inventory, Loaded
-from phasewatch.backends.ollama.probes.request import Kind
+from phasewatch.backends.ollama.inventory import Inventory, LoadedModel
+from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.state import (
-    Key,
-    Measurement,
+    ModelDescription,
+    ModelKey,
     ModelState,
     OllamaState,
-    Pace,
+    ProbeMeasurement,
+    ProbePace,
     Residency,
-    Shown,
-    fail,
-    observe,
-    succeed,
-    succeed_late,
-    taken_over,
+    fold_failure,
+    fold_late_success,
+    fold_success,
+    observe_inventory,
+    take_over_state,
 )
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts
-from phasewatch.snapshot.health import Timing
+from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.probes import ProbeRecord
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, stored
 
-PACE = Pace(first=10.0, quiet=3.0, least=150.0)
-KEY: Key = ("a:latest", A)
+PACE = ProbePace(first=10.0, quiet=3.0, least=150.0)
+KEY: ModelKey = ("a:latest", A)
 EMPTY = inventory(disk=(stored(),))
-TIMING = Timing(100.0, 100.5, WALL)
+TIMING = ScrapeTiming(100.0, 100.5, WALL)
 
 
 def looks(*inventories: Inventory, state: OllamaState | None = None, since: float = 0.0, **how: Any) -> OllamaState:
     """The state after looks at seconds 0, 1, 2 and so on."""
     state = state or OllamaState()
     for second, seen in enumerate(inventories):
-        state = observe(state, seen, since + second, PACE, **how)
+        state = observe_inventory(state, seen, since + second, PACE, **how)
     return state
 
 
-def residency(state: OllamaState, key: Key = KEY) -> Residency:
+def residency(state: OllamaState, key: ModelKey = KEY) -> Residency:
     found = state.models[key].residency
     assert found is not None
     return found
 
 
-def measured(state: OllamaState, key: Key = KEY, **facts: Any) -> OllamaState:
+def measured(state: OllamaState, key: ModelKey = KEY, **facts: Any) -> OllamaState:
     """With a measurement, and whatever else is known of a model."""
-    model = replace(state.models[key], measurements={Kind.SHORT: Measurement(1.0, figures())}, **facts)
+    model = replace(state.models[key], measurements={RequestKind.SHORT: ProbeMeasurement(1.0, figures())}, **facts)
     return replace(state, models={**state.models, key: model})
 
 
@@ -94,13 +94,13 @@ def test_a_users_request_brings_later_probes_forward_but_not_too_close_to_the_la
     state = looks(expiring(300))
     for probed_at, due in ((0.0, PACE.least), (-140.0, 10.0), (-500.0, 1.0 + PACE.quiet)):
         probed = replace(state, models={KEY: replace(state.models[KEY], due=400.0, probed_at=probed_at)})
-        assert observe(probed, expiring(301), 1.0, PACE).models[KEY].due == due
+        assert observe_inventory(probed, expiring(301), 1.0, PACE).models[KEY].due == due
 
 
 def test_a_users_request_never_puts_a_probe_off() -> None:
     state = looks(expiring(300))
     soon = replace(state, models={KEY: replace(state.models[KEY], due=2.0, probed_at=0.5)})
-    assert observe(soon, expiring(301), 1.0, PACE).models[KEY].due == 2.0
+    assert observe_inventory(soon, expiring(301), 1.0, PACE).models[KEY].due == 2.0
 
 
 def test_the_expiry_that_a_probe_has_caused_is_no_users_request() -> None:
@@ -115,9 +115,9 @@ def test_the_expiry_that_a_probe_has_caused_is_no_users_request() -> None:
 
 
 def test_while_a_probe_is_under_way_a_move_is_not_put_down_to_users() -> None:
-    found = residency(observe(looks(expiring(300)), expiring(305), 1.0, PACE, probing=KEY))
+    found = residency(observe_inventory(looks(expiring(300)), expiring(305), 1.0, PACE, probing=KEY))
     assert (found.user_expires_at, found.model.expires_at) == (WALL + 300, WALL + 305)
-    other = residency(observe(looks(expiring(300)), expiring(305), 1.0, PACE, probing=("b:latest", B)))
+    other = residency(observe_inventory(looks(expiring(300)), expiring(305), 1.0, PACE, probing=("b:latest", B)))
     assert other.user_expires_at == WALL + 305
 
 
@@ -132,12 +132,14 @@ def test_after_a_probe_whose_end_was_not_seen_the_next_move_is_still_its_own() -
 
 
 def test_a_model_that_leaves_takes_its_measurements_with_it_and_keeps_what_was_learnt() -> None:
-    state = measured(looks(inventory(loaded())), tokens_per_word=1.4, quarantine="reloads", cost={Kind.SHORT: 2.0})
-    gone = observe(state, EMPTY, 5.0, PACE)
+    state = measured(
+        looks(inventory(loaded())), tokens_per_word=1.4, quarantine="reloads", cost={RequestKind.SHORT: 2.0}
+    )
+    gone = observe_inventory(state, EMPTY, 5.0, PACE)
     model = gone.models[KEY]
     assert (model.residency, model.measurements) == (None, {})
-    assert (model.tokens_per_word, model.quarantine, model.cost) == (1.4, "reloads", {Kind.SHORT: 2.0})
-    back = observe(gone, expiring(400), 50.0, PACE)
+    assert (model.tokens_per_word, model.quarantine, model.cost) == (1.4, "reloads", {RequestKind.SHORT: 2.0})
+    back = observe_inventory(gone, expiring(400), 50.0, PACE)
     assert residency(back).witnessed
     assert residency(back).probes == 0
     assert back.models[KEY].due == 50.0 + PACE.first
@@ -146,7 +148,7 @@ def test_a_model_that_leaves_takes_its_measurements_with_it_and_keeps_what_was_l
 @pytest.mark.parametrize("facts", [{"context_length": 8192}, {"size": 6e9}])
 def test_another_context_or_size_is_another_load(facts: dict[str, Any]) -> None:
     state = measured(looks(inventory(loaded())), failures=3, thin=2)
-    found = observe(state, inventory(loaded(**facts)), 7.0, PACE)
+    found = observe_inventory(state, inventory(loaded(**facts)), 7.0, PACE)
     assert found.models[KEY].measurements == {}
     assert (found.models[KEY].failures, found.models[KEY].thin) == (0, 0)
     assert residency(found).witnessed
@@ -156,7 +158,7 @@ def test_another_context_or_size_is_another_load(facts: dict[str, Any]) -> None:
 def test_the_size_of_an_mlx_runner_changes_without_a_load() -> None:
     mlx = replace(loaded().details, format="safetensors")
     state = measured(looks(inventory(loaded(details=mlx))))
-    found = observe(state, inventory(loaded(details=mlx, size=6e9)), 7.0, PACE)
+    found = observe_inventory(state, inventory(loaded(details=mlx, size=6e9)), 7.0, PACE)
     assert found.models[KEY].measurements
     assert residency(found).model.size == 6e9
 
@@ -170,16 +172,16 @@ def test_a_model_pulled_anew_while_the_old_one_is_in_memory_is_another_model() -
 
 
 def test_a_model_that_is_neither_in_memory_nor_on_disk_is_forgotten() -> None:
-    state = replace(looks(inventory(loaded())), shown={A: Shown(None, ModelCosts())})
-    gone = observe(state, inventory(disk=()), 1.0, PACE)
+    state = replace(looks(inventory(loaded())), shown={A: ModelDescription(None, ModelCosts())})
+    gone = observe_inventory(state, inventory(disk=()), 1.0, PACE)
     assert (gone.models, gone.shown) == ({}, {})
-    listed = observe(state, EMPTY, 1.0, PACE)
+    listed = observe_inventory(state, EMPTY, 1.0, PACE)
     assert listed.models.keys() == {KEY}
     assert listed.shown.keys() == {A}
 
 
 def test_while_the_disk_was_not_looked_at_nothing_is_forgotten() -> None:
-    assert observe(looks(inventory(loaded())), Inventory(()), 1.0, PACE).models.keys() == {KEY}
+    assert observe_inventory(looks(inventory(loaded())), Inventory(()), 1.0, PACE).models.keys() == {KEY}
 
 
 def test_a_model_that_may_be_loaded_has_its_turn_without_being_in_memory() -> None:
@@ -188,7 +190,7 @@ def test_a_model_that_may_be_loaded_has_its_turn_without_being_in_memory() -> No
 
 
 def scraped() -> OllamaState:
-    return succeed(measured(looks(inventory(loaded()))), "0.33.0", TIMING)
+    return fold_success(measured(looks(inventory(loaded()))), "0.33.0", TIMING)
 
 
 def test_a_good_scrape_is_one() -> None:
@@ -197,20 +199,20 @@ def test_a_good_scrape_is_one() -> None:
 
 
 def test_a_refused_connection_means_that_the_models_are_gone() -> None:
-    state = fail(scraped(), ScrapeError(Reason.CONNECT, "refused"), TIMING)
+    state = fold_failure(scraped(), ScrapeError(Reason.CONNECT, "refused"), TIMING)
     assert (state.health.up, state.version) == (False, None)
     assert state.inventory is not None
     assert state.inventory.loaded == ()
     assert (state.models[KEY].residency, state.models[KEY].measurements) == (None, {})
-    back = observe(state, expiring(400), 60.0, PACE)
+    back = observe_inventory(state, expiring(400), 60.0, PACE)
     assert residency(back).witnessed
 
 
 @pytest.mark.parametrize("expires_at", [300, 310, 310.5])
 def test_a_model_that_was_out_of_sight_and_expires_as_before_was_never_gone(expires_at: float) -> None:
     known = own(looks(expiring(300)), own_expires_at=WALL + 310)
-    lost = fail(known, ScrapeError(Reason.CONNECT, "reset"), TIMING)
-    found = residency(observe(lost, expiring(expires_at), 60.0, PACE))
+    lost = fold_failure(known, ScrapeError(Reason.CONNECT, "reset"), TIMING)
+    found = residency(observe_inventory(lost, expiring(expires_at), 60.0, PACE))
     assert found.user_expires_at == WALL + 300
     assert not found.witnessed
 
@@ -220,28 +222,28 @@ def test_what_another_monitor_takes_over_is_who_uses_the_models_and_what_is_owed
     given_up = {KEY: replace(known.models[KEY], quarantine="reloads", tokens_per_word=1.4)}
     before = replace(known, models=given_up, device=DeviceFacts(name="L40S"), rest_until=7.0)
     before = replace(before, records={"a:latest": ProbeRecord(probes=3, caused_reloads=1)})
-    after = taken_over(before, None)
+    after = take_over_state(before, None)
     assert (after.device, after.records, after.rest_until) == (DeviceFacts(), {}, 7.0)
     assert after.models[KEY] == replace(given_up[KEY], quarantine=None)
-    assert residency(taken_over(before, KEY)).unsettled
+    assert residency(take_over_state(before, KEY)).unsettled
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.CONNECT])
 def test_any_other_failure_leaves_the_models_where_they_are(reason: Reason) -> None:
     before = scraped()
-    state = fail(before, ScrapeError(reason, "no"), TIMING)
+    state = fold_failure(before, ScrapeError(reason, "no"), TIMING)
     assert state.health.up is False
     assert state.health.errors[reason] == 1
     assert (state.models, state.inventory, state.version) == (before.models, before.inventory, "0.33.0")
 
 
 def test_a_failure_before_the_first_look_has_nothing_to_forget() -> None:
-    state = fail(OllamaState(), ScrapeError(Reason.CONNECT, "refused"), TIMING)
+    state = fold_failure(OllamaState(), ScrapeError(Reason.CONNECT, "refused"), TIMING)
     assert state.inventory is None
 
 
 def test_a_server_that_is_late_is_up_and_counted_and_shows_no_models() -> None:
-    state = succeed_late(scraped(), "0.33.0", ScrapeError(Reason.TIMEOUT, "busy"), TIMING)
+    state = fold_late_success(scraped(), "0.33.0", ScrapeError(Reason.TIMEOUT, "busy"), TIMING)
     assert state.health.up
     assert state.health.errors[Reason.TIMEOUT] == 1
     assert state.inventory is None
@@ -249,21 +251,21 @@ def test_a_server_that_is_late_is_up_and_counted_and_shows_no_models() -> None:
 
 
 def test_after_a_late_scrape_a_model_that_is_still_there_is_the_same_one() -> None:
-    late = succeed_late(scraped(), "0.33.0", ScrapeError(Reason.TIMEOUT, "busy"), TIMING)
-    assert observe(late, inventory(loaded()), 20.0, PACE).models[KEY].measurements
-    strange: Loaded = loaded("b:latest", B)
-    found = observe(late, inventory(loaded(), strange), 20.0, PACE)
+    late = fold_late_success(scraped(), "0.33.0", ScrapeError(Reason.TIMEOUT, "busy"), TIMING)
+    assert observe_inventory(late, inventory(loaded()), 20.0, PACE).models[KEY].measurements
+    strange: LoadedModel = loaded("b:latest", B)
+    found = observe_inventory(late, inventory(loaded(), strange), 20.0, PACE)
     assert residency(found, ("b:latest", B)).witnessed
 
 
 def test_a_users_request_does_not_bring_a_failing_probe_forward() -> None:
     state = looks(expiring(300))
     failing = replace(state.models[KEY], failures=2, due=5000.0)
-    found = observe(replace(state, models={KEY: failing}), expiring(400), 10.0, PACE)
+    found = observe_inventory(replace(state, models={KEY: failing}), expiring(400), 10.0, PACE)
     assert found.models[KEY].due == 5000.0
 
 
 def test_what_was_counted_of_a_model_leaves_with_it() -> None:
     state = replace(looks(expiring(300)), records={"a:latest": ProbeRecord(probes=3)})
-    assert observe(state, inventory(disk=(stored(),)), 1.0, PACE).records
-    assert not observe(state, inventory(disk=()), 1.0, PACE).records
+    assert observe_inventory(state, inventory(disk=(stored(),)), 1.0, PACE).records
+    assert not observe_inventory(state, inventory(disk=()), 1.0, PACE).records

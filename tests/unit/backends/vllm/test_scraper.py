@@ -11,9 +11,9 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from phasewatch.backends.vllm.scraper import VllmMonitor
-from phasewatch.config.resolve import parse
-from phasewatch.metrics.collector import target_families
+from phasewatch.backends.vllm.scraper import VllmScraper
+from phasewatch.config.resolve import parse_config
+from phasewatch.metrics.collector import build_target_families
 from tests.support.pages import body_at
 from tests.support.paths import MODELS
 
@@ -73,19 +73,19 @@ def watch(
         keys: of the target.
     """
     entry = {"name": "chat", "backend": "vllm", "url": "http://server.invalid:8000", **keys}
-    target = parse(json.dumps({"targets": [entry]})).targets[0]
+    target = parse_config(json.dumps({"targets": [entry]})).targets[0]
     time = iter(range(1000))
     shown: list[Shown] = []
 
     async def work() -> None:
-        monitor = VllmMonitor(
+        monitor = VllmScraper(
             target, lambda: float(next(time)), lambda: 1.7e9, httpx.MockTransport(served(root, pages))
         )
         for turn in range(rounds):
             before(turn)
             await monitor.scrape()
             await monitor.refresh_facts()
-            samples = [sample for family in target_families([monitor.current()]) for sample in family.samples]
+            samples = [sample for family in build_target_families([monitor.current()]) for sample in family.samples]
             shown.append({sample.name: sample.value for sample in samples})
         await monitor.close()
 
@@ -183,8 +183,8 @@ def test_an_unknown_device_has_no_ceiling_and_one_line_that_says_what_to_set() -
 
 def test_nothing_is_looked_for_before_the_server_has_answered() -> None:
     async def work() -> None:
-        target = parse("targets: [{name: chat, backend: vllm, url: 'http://server.invalid:8000'}]").targets[0]
-        monitor = VllmMonitor(target, lambda: 1.0, lambda: 1.7e9, httpx.MockTransport(lambda _: httpx.Response(500)))
+        target = parse_config("targets: [{name: chat, backend: vllm, url: 'http://server.invalid:8000'}]").targets[0]
+        monitor = VllmScraper(target, lambda: 1.0, lambda: 1.7e9, httpx.MockTransport(lambda _: httpx.Response(500)))
         await monitor.scrape()
         await monitor.refresh_facts()
 

@@ -3,10 +3,10 @@
 import pytest
 
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.state import TargetState, fail, snapshot, succeed
+from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_failure, fold_page
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.resolve import Target
-from phasewatch.snapshot.health import Timing
+from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts
 from tests.support.pages import bodies, page
 
@@ -14,50 +14,50 @@ TARGET = Target("chat", "vllm", "http://a.invalid")
 PAGES = [PageReader().read(body) for _, body in list(bodies("batch-ramp"))[10:14]]
 
 
-def timing(time: float) -> Timing:
-    return Timing(time - 0.01, time, 1.7e9 + time)
+def timing(time: float) -> ScrapeTiming:
+    return ScrapeTiming(time - 0.01, time, 1.7e9 + time)
 
 
 def scraped(count: int) -> TargetState:
     state = TargetState(facts=ServerFacts(version="0.32.0"))
     for index in range(count):
-        state = succeed(state, PAGES[index], timing(float(index)), TARGET)
+        state = fold_page(state, PAGES[index], timing(float(index)), TARGET)
     return state
 
 
 def failed(state: TargetState, reason: Reason, time: float = 2.0) -> TargetState:
-    return fail(state, ScrapeError(reason, "why"), timing(time))
+    return fold_failure(state, ScrapeError(reason, "why"), timing(time))
 
 
 def test_a_first_page_has_gauges_and_no_rates() -> None:
-    (engine,) = snapshot(scraped(1), TARGET).engines
+    (engine,) = build_snapshot(scraped(1), TARGET).engines
     assert engine.load.requests_running is not None
     assert engine.phases.decode_throughput_tokens_per_second is None
 
 
 def test_the_second_page_has_rates() -> None:
-    (engine,) = snapshot(scraped(2), TARGET).engines
+    (engine,) = build_snapshot(scraped(2), TARGET).engines
     assert engine.phases.decode_throughput_tokens_per_second is not None
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_while_it_is_down_nothing_is_shown_of_engines_or_facts(reason: Reason) -> None:
-    shown = snapshot(failed(scraped(2), reason), TARGET)
+    shown = build_snapshot(failed(scraped(2), reason), TARGET)
     assert (shown.up, shown.engines, shown.facts) == (False, (), ServerFacts())
     assert shown.last_success == 1.7e9 + 1
     assert shown.errors[reason] == 1
 
 
 def test_a_late_answer_leaves_a_window_that_covers_the_gap() -> None:
-    state = succeed(failed(scraped(2), Reason.TIMEOUT), PAGES[3], timing(3.0), TARGET)
+    state = fold_page(failed(scraped(2), Reason.TIMEOUT), PAGES[3], timing(3.0), TARGET)
     assert len(state.window.snapshots) == 3
-    assert snapshot(state, TARGET).facts.version == "0.32.0"
+    assert build_snapshot(state, TARGET).facts.version == "0.32.0"
 
 
 def test_a_refused_connection_ends_the_window_and_the_facts() -> None:
-    state = succeed(failed(scraped(2), Reason.CONNECT), PAGES[3], timing(3.0), TARGET)
+    state = fold_page(failed(scraped(2), Reason.CONNECT), PAGES[3], timing(3.0), TARGET)
     assert len(state.window.snapshots) == 1
-    assert snapshot(state, TARGET).facts == ServerFacts()
+    assert build_snapshot(state, TARGET).facts == ServerFacts()
 
 
 def test_trouble_counts_its_scrapes_and_ends_with_a_page() -> None:
@@ -65,28 +65,28 @@ def test_trouble_counts_its_scrapes_and_ends_with_a_page() -> None:
     trouble = state.health.trouble
     assert trouble is not None
     assert (trouble.since, trouble.failures, trouble.reason) == (2.0, 2, Reason.HTTP_STATUS)
-    assert succeed(state, PAGES[1], timing(4.0), TARGET).health.trouble is None
+    assert fold_page(state, PAGES[1], timing(4.0), TARGET).health.trouble is None
 
 
 def test_a_restart_between_two_pages_forgets_progress_and_facts() -> None:
     fresh = PageReader().read(
         page({"generation_tokens_total": 1, "num_requests_running": 1}, labels='engine="0",model_name="tiny"')
     )
-    state = succeed(scraped(2), fresh, timing(2.0), TARGET)
-    (engine,) = snapshot(state, TARGET).engines
+    state = fold_page(scraped(2), fresh, timing(2.0), TARGET)
+    (engine,) = build_snapshot(state, TARGET).engines
     assert engine.token_stall_seconds is None
     assert state.facts == ServerFacts()
 
 
 def test_before_the_first_scrape_up_is_unknown() -> None:
-    assert snapshot(TargetState(), TARGET).up is None
+    assert build_snapshot(TargetState(), TARGET).up is None
 
 
 def test_a_stall_goes_on_through_a_gap_that_empties_the_window() -> None:
     still = page({"generation_tokens_total": 7, "num_requests_running": 1})
     state, reader = TargetState(facts=ServerFacts(version="0.32.0")), PageReader()
     for time in (0.0, 1.0, 200.0):
-        state = succeed(state, reader.read(still), timing(time), TARGET)
-    (engine,) = snapshot(state, TARGET).engines
+        state = fold_page(state, reader.read(still), timing(time), TARGET)
+    (engine,) = build_snapshot(state, TARGET).engines
     assert engine.token_stall_seconds == 200
-    assert snapshot(state, TARGET).facts.version == "0.32.0"
+    assert build_snapshot(state, TARGET).facts.version == "0.32.0"

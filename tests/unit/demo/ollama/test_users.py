@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from phasewatch.backends.ollama.scraper import OllamaMonitor
-from phasewatch.config.resolve import parse
+from phasewatch.backends.ollama.scraper import OllamaScraper
+from phasewatch.config.resolve import parse_config
 from phasewatch.demo.ollama.harm import Harm
 from phasewatch.demo.ollama.models import CHAT, LARGE, MODELS, SMALL
 from phasewatch.demo.ollama.moments import SECOND
@@ -55,11 +55,11 @@ def watched(seed: int) -> Seen:
     """Two cycles, with the configuration of the demo."""
     timeline = Timeline()
     seen = Seen(Simulated(seed, EPOCH))
-    (target,) = parse(configuration({OLLAMA_NAME: URL})).targets
+    (target,) = parse_config(configuration({OLLAMA_NAME: URL})).targets
     transport = OllamaTransport(seen.ollama, timeline)
 
     async def work() -> None:
-        monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, transport, seeded(seed))
+        monitor = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, seeded(seed))
         ended = asyncio.Event()
         jobs = [asyncio.create_task(every(job.run, max(job.seconds, 0.5), ended)) for job in monitor.jobs()]
         for _ in range(round(CYCLES * CYCLE_SECONDS / LOOK_SECONDS)):

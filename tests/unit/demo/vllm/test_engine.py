@@ -12,7 +12,7 @@ from phasewatch.analysis.quantiles import QUANTILES
 from phasewatch.demo.roofline import machine
 from phasewatch.demo.vllm.load import Workload
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
-from phasewatch.snapshot.target import EngineReading
+from phasewatch.snapshot.target import EngineSnapshot
 from tests.support.simulation import SERVER, Simulated, Truth, readings, simulated, target
 
 L40S = machine(DEVICE, MODEL)
@@ -30,7 +30,7 @@ SCENARIOS = {
 WINDOW = 60.0
 STEADY = (80, 110)
 
-Reading = tuple[EngineReading, Truth]
+Reading = tuple[EngineSnapshot, Truth]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def watched(server: Simulated) -> Iterator[Reading]:
 
 
 def errors(
-    pairs: list[Reading], shown: Callable[[EngineReading], float | None], true: Callable[[Truth], float]
+    pairs: list[Reading], shown: Callable[[EngineSnapshot], float | None], true: Callable[[Truth], float]
 ) -> list[float]:
     found = [(shown(reading), true(truth)) for reading, truth in pairs]
     assert len(found) == STEADY[1] - STEADY[0]
@@ -138,7 +138,7 @@ def test_the_bandwidth_is_what_was_read(name: str, most: float, read: Callable[[
     assert statistics.median(shown) < most
 
 
-def bandwidth(reading: EngineReading) -> float | None:
+def bandwidth(reading: EngineSnapshot) -> float | None:
     return reading.ceiling.memory_bandwidth_utilization_ratio.get(Counted.DERIVED)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.client import facts, limits
+from phasewatch.backends.vllm.client import parse_facts, parse_limits
 from phasewatch.demo.vllm.counters import Counters
 from phasewatch.demo.vllm.load import Workload
 from phasewatch.demo.vllm.page import HELP, LOADING_SECONDS, metrics_page, models, server_info
@@ -142,8 +142,8 @@ def test_the_reader_finds_one_engine_with_everything_but_other_releases_metrics(
 
 def test_what_the_server_says_of_itself_is_understood() -> None:
     settings = Settings()
-    told = facts({"version": "0.32.0"}, models(settings, 5.9))
+    told = parse_facts({"version": "0.32.0"}, models(settings, 5.9))
     assert list(told.models) == [settings.served_model_name]
     assert told.models[settings.served_model_name].max_model_len == settings.max_model_len
-    known = limits(server_info(settings))
+    known = parse_limits(server_info(settings))
     assert (known.max_num_seqs, known.max_num_batched_tokens) == (24, 2048)

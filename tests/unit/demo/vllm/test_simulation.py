@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from phasewatch.config.resolve import parse
+from phasewatch.config.resolve import parse_config
 from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.vllm.page import LOADING_SECONDS
 from phasewatch.demo.vllm.simulation import SETTINGS, SimulatedVllm, target_keys
@@ -103,7 +103,7 @@ def test_how_time_is_cut_changes_nothing_even_across_acts() -> None:
 def test_the_keys_are_those_of_a_target() -> None:
     entry = {"name": "simulated", "backend": "vllm", "url": "http://127.0.0.1:1", **target_keys()}
     text = yaml.safe_dump({"targets": [entry]})
-    (target,) = parse(text).targets
+    (target,) = parse_config(text).targets
     assert target.limits.max_num_seqs == SETTINGS.max_num_seqs
     assert target.device.name == "NVIDIA L40S"
     assert target.model.path is not None

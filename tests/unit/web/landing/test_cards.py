@@ -9,10 +9,10 @@ from phasewatch.analysis.latency import Latencies, Latency
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
-from phasewatch.analysis.saturation import State
+from phasewatch.analysis.saturation import SaturationState
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineReading, ModelReading
-from phasewatch.web.landing.cards import MANY, Card, card
+from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
+from phasewatch.web.landing.cards import MANY, Card, render_card
 from phasewatch.web.landing.load_history import SLOTS, Track
 from phasewatch.web.landing.text import UNKNOWN as DASH
 from phasewatch.web.landing.text import Moment
@@ -23,7 +23,7 @@ MOMENT = Moment(1_800_000_000.0, 1_000_000.0)
 TRACK = Track(running=[24.0] * SLOTS, waiting=[3.0] * (SLOTS - 1) + [50.0], kv_cache=[0.25] * SLOTS)
 
 
-def vllm(engine: EngineReading, track: Track | None = None) -> Card:
+def vllm(engine: EngineSnapshot, track: Track | None = None) -> Card:
     return Card(UP, engine, None, track, probed=True)
 
 
@@ -37,7 +37,7 @@ def ollama(*, probed: bool = True, **facts: object) -> Card:
 
 
 def shown(subject: Card, among: int = 2) -> Markup:
-    return Markup("".join(card(subject, MOMENT, among)))
+    return Markup("".join(render_card(subject, MOMENT, among)))
 
 
 def test_a_card_names_model_target_and_engine() -> None:
@@ -47,8 +47,8 @@ def test_a_card_names_model_target_and_engine() -> None:
     assert shown(ollama()).texts("p", "from") == ["workstation"]
 
 
-@pytest.mark.parametrize("state", State)
-def test_the_state_and_what_it_means_are_said_in_words(state: State) -> None:
+@pytest.mark.parametrize("state", SaturationState)
+def test_the_state_and_what_it_means_are_said_in_words(state: SaturationState) -> None:
     found = shown(vllm(replace(KNOWN, state=state)))
     assert found.texts("p", "state") == [ADVICE[state].title]
     assert found.texts("p", "meaning") == [ADVICE[state].meaning]
@@ -58,23 +58,23 @@ def test_the_state_and_what_it_means_are_said_in_words(state: State) -> None:
 @pytest.mark.parametrize(
     ("state", "asleep", "tone"),
     [
-        (State.IDLE, False, "quiet"),
-        (State.HEALTHY, False, "good"),
-        (State.PREEMPTING, False, "limited"),
-        (State.STUCK, False, "bad"),
-        (State.SHEDDING, False, "bad"),
-        (State.STUCK, True, "limited"),
-        (State.IDLE, True, "quiet"),
+        (SaturationState.IDLE, False, "quiet"),
+        (SaturationState.HEALTHY, False, "good"),
+        (SaturationState.PREEMPTING, False, "limited"),
+        (SaturationState.STUCK, False, "bad"),
+        (SaturationState.SHEDDING, False, "bad"),
+        (SaturationState.STUCK, True, "limited"),
+        (SaturationState.IDLE, True, "quiet"),
         (None, False, "quiet"),
     ],
 )
-def test_red_is_for_what_needs_somebody_now(state: State | None, asleep: bool, tone: str) -> None:
+def test_red_is_for_what_needs_somebody_now(state: SaturationState | None, asleep: bool, tone: str) -> None:
     (article,) = shown(vllm(replace(KNOWN, state=state, asleep=asleep))).all("article")
     assert article.classes == {"card", tone}
 
 
-@pytest.mark.parametrize("state", [State.STUCK, State.DEFERRED, State.IDLE])
-def test_a_sleeping_engine_is_called_asleep(state: State) -> None:
+@pytest.mark.parametrize("state", [SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE])
+def test_a_sleeping_engine_is_called_asleep(state: SaturationState) -> None:
     found = shown(vllm(replace(KNOWN, state=state, asleep=True)))
     assert found.texts("p", "state") == [ASLEEP.title]
 
@@ -82,23 +82,23 @@ def test_a_sleeping_engine_is_called_asleep(state: State) -> None:
 def test_advice_is_open_where_there_is_room_and_shut_among_others() -> None:
     assert "open" in shown(vllm(KNOWN), 1).all("details")[0].attributes
     assert "open" not in shown(vllm(KNOWN), 2).all("details")[0].attributes
-    assert "open" in shown(vllm(replace(KNOWN, state=State.HEALTHY)), 1).all("details")[0].attributes
+    assert "open" in shown(vllm(replace(KNOWN, state=SaturationState.HEALTHY)), 1).all("details")[0].attributes
 
 
 def test_among_many_the_meaning_is_folded_away() -> None:
     found = shown(vllm(KNOWN), MANY)
     assert found.texts("p", "meaning") == []
-    assert ADVICE[State.KV_CACHE_FULL].meaning in found.texts("details")[0]
-    assert shown(vllm(replace(KNOWN, state=State.IDLE)), MANY).texts("summary") == ["What it means"]
+    assert ADVICE[SaturationState.KV_CACHE_FULL].meaning in found.texts("details")[0]
+    assert shown(vllm(replace(KNOWN, state=SaturationState.IDLE)), MANY).texts("summary") == ["What it means"]
 
 
 def test_advice_is_the_same_element_in_every_state_and_hidden_where_there_is_nothing_to_say() -> None:
     """So what a reader has opened stays open, and keeps the focus, when the state changes."""
-    readings = [replace(KNOWN, state=state) for state in (*State, None)]
+    readings = [replace(KNOWN, state=state) for state in (*SaturationState, None)]
     found = [shown(vllm(engine)).all("details") for engine in readings]
     assert len({advice.attributes["id"] for (advice,) in found}) == 1
     silent = [engine.state for engine, (advice,) in zip(readings, found, strict=True) if "hidden" in advice.attributes]
-    assert silent == [State.IDLE, State.HEALTHY, None]
+    assert silent == [SaturationState.IDLE, SaturationState.HEALTHY, None]
 
 
 def test_a_flag_is_not_broken_at_its_hyphens() -> None:
@@ -111,7 +111,7 @@ def test_a_flag_is_not_broken_at_its_hyphens() -> None:
     }
     assert set(shown(vllm(KNOWN)).texts("span", "flag")) == flags
     for among in (1, MANY):
-        shedding = shown(vllm(replace(KNOWN, state=State.SHEDDING)), among)
+        shedding = shown(vllm(replace(KNOWN, state=SaturationState.SHEDDING)), among)
         assert shedding.texts("span", "flag") == ["--max-num-queued-reqs", "--max-num-queued-tokens"]
 
 
@@ -203,13 +203,13 @@ def test_numbers_of_an_ollama_have_their_age_also_when_the_newest_probe_has_fail
 @pytest.mark.parametrize(
     ("engine", "aged"),
     [
-        (EngineReading(KNOWN.key), False),
-        (EngineReading(KNOWN.key, Phases(prefill_tokens_per_second=1.0)), True),
-        (EngineReading(KNOWN.key, Phases(decode_tokens_per_second=1.0)), True),
-        (EngineReading(KNOWN.key, latencies=Latencies(Latency(mean=1.0))), True),
+        (EngineSnapshot(KNOWN.key), False),
+        (EngineSnapshot(KNOWN.key, Phases(prefill_tokens_per_second=1.0)), True),
+        (EngineSnapshot(KNOWN.key, Phases(decode_tokens_per_second=1.0)), True),
+        (EngineSnapshot(KNOWN.key, latencies=Latencies(Latency(mean=1.0))), True),
     ],
 )
-def test_what_is_not_known_has_no_age(engine: EngineReading, aged: bool) -> None:
+def test_what_is_not_known_has_no_age(engine: EngineSnapshot, aged: bool) -> None:
     assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged
 
 
@@ -220,7 +220,7 @@ def test_a_model_that_is_partly_on_the_cpu_is_slow_for_that_reason(gpu_ratio: fl
 
 
 def test_what_an_ollama_does_not_tell_is_a_dash() -> None:
-    bare = Card(OLLAMA, EngineReading(EngineKey("m", None)), ModelReading("m", loaded=1.0), None, probed=True)
+    bare = Card(OLLAMA, EngineSnapshot(EngineKey("m", None)), ModelSnapshot("m", loaded=1.0), None, probed=True)
     figures = shown(bare).figures()
     assert (figures["In memory"], figures["Context"], figures["Unloads"]) == (DASH, DASH, DASH)
 
@@ -231,4 +231,4 @@ def test_hostile_names_are_text() -> None:
     assert found.texts("h3") == [HOSTILE]
     assert found.texts("p", "from") == [f"{HOSTILE}, engine {HOSTILE}"]
     assert {element.tag for element in found.elements}.isdisjoint({"script", "img"})
-    assert escape(HOSTILE) in "".join(card(vllm(hostile), MOMENT, 1))
+    assert escape(HOSTILE) in "".join(render_card(vllm(hostile), MOMENT, 1))

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from phasewatch.web.landing.charts import HEIGHT, bar, chart, peak, span
+from phasewatch.web.landing.charts import HEIGHT, find_peak, measure_span, render_bar, render_chart
 from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS
 
 LABEL = 'a "label" <b>'
@@ -12,24 +12,28 @@ LABEL = 'a "label" <b>'
 
 def paths(*lines: list[float], seconds: int = 60, top: float = 10.0) -> list[str]:
     """The strokes of a chart whose lines end now and are unknown before."""
-    drawn = chart([("running", [nan] * (SLOTS - len(line)) + line) for line in lines], seconds, top, LABEL)
+    drawn = render_chart([("running", [nan] * (SLOTS - len(line)) + line) for line in lines], seconds, top, LABEL)
     return [path.attrib["d"] for path in ET.fromstring(drawn)]  # noqa: S314  # our own text
 
 
 @pytest.mark.parametrize(("ratio", "width"), [(0.0, 0.0), (0.4123, 41.2), (1.0, 100.0), (1.7, 100.0), (-1.0, 0.0)])
 def test_a_bar_is_as_full_as_its_ratio_and_never_more_than_full(ratio: float, width: float) -> None:
-    (rect,) = ET.fromstring(bar("decode", ratio, LABEL))  # noqa: S314
+    (rect,) = ET.fromstring(render_bar("decode", ratio, LABEL))  # noqa: S314
     assert (float(rect.attrib["width"]), rect.attrib["class"]) == (width, "fill decode")
 
 
 @pytest.mark.parametrize("ratio", [None, nan, inf])
 def test_a_bar_of_what_is_unknown_is_an_empty_frame(ratio: float | None) -> None:
-    frame = ET.fromstring(bar("decode", ratio, LABEL))  # noqa: S314
+    frame = ET.fromstring(render_bar("decode", ratio, LABEL))  # noqa: S314
     assert (list(frame), frame.attrib["class"]) == ([], "bar empty")
 
 
 def test_labels_of_bars_and_charts_are_text() -> None:
-    for drawn in (bar("decode", 0.5, LABEL), bar("decode", None, LABEL), chart([], 60, 1.0, LABEL)):
+    for drawn in (
+        render_bar("decode", 0.5, LABEL),
+        render_bar("decode", None, LABEL),
+        render_chart([], 60, 1.0, LABEL),
+    ):
         told = ET.fromstring(drawn)  # noqa: S314
         assert (told.attrib["role"], told.attrib["aria-label"]) == ("img", LABEL)
 
@@ -57,7 +61,7 @@ def test_only_what_is_on_the_time_axis_is_drawn() -> None:
 
 
 def test_each_line_is_a_path_with_its_class() -> None:
-    drawn = chart([("running", [1.0] * SLOTS), ("waiting", [0.0] * SLOTS)], 600, 1.0, "")
+    drawn = render_chart([("running", [1.0] * SLOTS), ("waiting", [0.0] * SLOTS)], 600, 1.0, "")
     assert re.findall(r'<path class="(\w+)"', drawn) == ["running", "waiting"]
 
 
@@ -66,10 +70,10 @@ def test_each_line_is_a_path_with_its_class() -> None:
 )
 def test_the_time_axis_covers_all_that_is_known(known: int, covered: int) -> None:
     first = [nan] * (SLOTS - known) + [1.0] * known
-    assert span([[nan] * SLOTS, first]) == covered
+    assert measure_span([[nan] * SLOTS, first]) == covered
     assert known * SLOT_SECONDS <= covered <= SPAN_SECONDS
 
 
 def test_the_peak_is_of_what_is_known() -> None:
-    assert peak([nan, 3.0, 7.0, nan]) == 7.0
-    assert peak([nan]) is None
+    assert find_peak([nan, 3.0, 7.0, nan]) == 7.0
+    assert find_peak([nan]) is None

@@ -7,7 +7,7 @@ from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.config.resolve import Target
 from phasewatch.snapshot.health import Health
-from phasewatch.snapshot.target import EngineReading, TargetSnapshot, snapshot_of
+from phasewatch.snapshot.target import EngineSnapshot, TargetSnapshot, create_snapshot
 from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS, LoadHistory, Track
 
 KEY = EngineKey("tiny", "0")
@@ -16,11 +16,11 @@ START = 1_000_000.0
 
 def snapshot(waiting: float | None, *, name: str = "chat", key: EngineKey = KEY) -> TargetSnapshot:
     load = Load(requests_running=2.0, requests_waiting=waiting, kv_cache_usage_ratio=0.5)
-    return replace(down(name), engines=(EngineReading(key, load=load),))
+    return replace(down(name), engines=(EngineSnapshot(key, load=load),))
 
 
 def down(name: str = "chat") -> TargetSnapshot:
-    return snapshot_of(Target(name, "vllm", "http://h"), Health())
+    return create_snapshot(Target(name, "vllm", "http://h"), Health())
 
 
 def track(history: LoadHistory, now: float, name: str = "chat") -> Track:
@@ -129,7 +129,7 @@ def test_engines_are_told_apart_by_target_model_and_index() -> None:
 
 def test_an_engine_that_tells_nothing_of_its_queue_has_no_history() -> None:
     history = LoadHistory()
-    history.record([replace(down(), engines=(EngineReading(KEY),))], START)
+    history.record([replace(down(), engines=(EngineSnapshot(KEY),))], START)
     assert history.track("chat", KEY, START) is None
 
 

@@ -6,8 +6,8 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.snapshot.health import Trouble
-from phasewatch.snapshot.target import ModelReading, ServerFacts, TargetSnapshot
-from phasewatch.web.landing.page import Known, page
+from phasewatch.snapshot.target import ModelSnapshot, ServerFacts, TargetSnapshot
+from phasewatch.web.landing.page import Known, render_page
 from phasewatch.web.landing.text import Moment
 from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, STATUS, UP, eight, recorded
 from tests.support.markup import Element, Markup
@@ -18,7 +18,9 @@ INVALID = "The newest configuration is invalid"
 
 def html(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> str:
     history = recorded(*targets, seconds=20)
-    return page(status, targets, Known(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice)
+    return render_page(
+        status, targets, Known(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
+    )
 
 
 def shown(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> Markup:
@@ -117,7 +119,7 @@ def test_a_model_of_an_ollama_has_one_card_with_both_what_it_does_and_where_it_i
 
 
 def test_models_on_disk_alone_are_listed_and_remote_ones_are_not() -> None:
-    models = (*OLLAMA.models, ModelReading("cloud", loaded=None))
+    models = (*OLLAMA.models, ModelSnapshot("cloud", loaded=None))
     assert "On disk, not in memory: llama3.1:8b (workstation)." in shown(replace(OLLAMA, models=models)).texts(
         "p", "note"
     )
@@ -132,7 +134,7 @@ def everything() -> str:
         url=HOSTILE,
         facts=ServerFacts(HOSTILE),
         engines=(replace(KNOWN, key=EngineKey(HOSTILE, HOSTILE)),),
-        models=(ModelReading(HOSTILE, loaded=0.0),),
+        models=(ModelSnapshot(HOSTILE, loaded=0.0),),
     )
     failed = replace(hostile, up=False, trouble=Trouble(0.0, 1, Reason.PARSE, HOSTILE), engines=(), models=())
     waiting = replace(UP, name="not yet", up=None, engines=())

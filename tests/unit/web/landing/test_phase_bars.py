@@ -4,8 +4,8 @@ import pytest
 
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.phases import Phases
-from phasewatch.snapshot.target import EngineReading
-from phasewatch.web.landing.phase_bars import phase_bars
+from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.web.landing.phase_bars import render_phase_bars
 from tests.support.live_page import KNOWN, OLLAMA
 from tests.support.markup import Markup
 
@@ -14,8 +14,8 @@ BANDWIDTH = {"table": 864e9}
 FLOPS = {"table": 362e12}
 
 
-def drawn(engine: EngineReading, backend: str = "vllm", gpu_ratio: float | None = None) -> Markup:
-    return Markup("".join(phase_bars(engine, backend, gpu_ratio)))
+def drawn(engine: EngineSnapshot, backend: str = "vllm", gpu_ratio: float | None = None) -> Markup:
+    return Markup("".join(render_phase_bars(engine, backend, gpu_ratio)))
 
 
 def against(ceiling: Ceiling, backend: str = "vllm", gpu_ratio: float | None = None) -> list[str]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from phasewatch.backends.ollama.inventory import Loaded
+from phasewatch.backends.ollama.inventory import LoadedModel
 
 OUTPUT_TOKENS: Final = 48
 SHORT_TOKENS: Final = 200
@@ -31,7 +31,7 @@ _WORDS: Final = (
 )  # fmt: skip
 
 
-class Kind(StrEnum):
+class RequestKind(StrEnum):
     """What a request is for."""
 
     SHORT = "short"
@@ -40,16 +40,18 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProbeRequest:
     """One synthetic request: what it is for, the model by name and digest, and the words of its prompt."""
 
-    kind: Kind
+    kind: RequestKind
     key: tuple[str, str]
     words: int
     body: Mapping[str, object]
 
 
-def probe_request(kind: Kind, model: Loaded, words: int, options: Mapping[str, int | bool], random: Random) -> Request:
+def build_probe_request(
+    kind: RequestKind, model: LoadedModel, words: int, options: Mapping[str, int | bool], random: Random
+) -> ProbeRequest:
     """A request that a loaded model answers as it is.
 
     `num_ctx` is sent because the server reloads a model that was loaded with another one than is asked for, and the
@@ -59,7 +61,7 @@ def probe_request(kind: Kind, model: Loaded, words: int, options: Mapping[str, i
     Args:
         kind: short or long.
         model: as /api/ps shows it now.
-        words: length of the prompt, see `prompt_words`.
+        words: length of the prompt, see `choose_prompt_words`.
         options: what the operator says of this model; beats what /api/ps says.
         random: for prompt and seed.
     """
@@ -78,16 +80,16 @@ def probe_request(kind: Kind, model: Loaded, words: int, options: Mapping[str, i
             "seed": random.randrange(1, 2**31),
         },
     }
-    return Request(kind, model.key, words, body)
+    return ProbeRequest(kind, model.key, words, body)
 
 
-def load_request(name: str, digest: str, options: Mapping[str, int | bool]) -> Request:
+def build_load_request(name: str, digest: str, options: Mapping[str, int | bool]) -> ProbeRequest:
     """A request that loads a model and puts nothing out; for models whose owner has allowed it."""
     body = {"model": name, "prompt": "", "stream": False, **({"options": dict(options)} if options else {})}
-    return Request(Kind.LOAD, (name, digest), 0, body)
+    return ProbeRequest(RequestKind.LOAD, (name, digest), 0, body)
 
 
-def prompt_words(kind: Kind, context_length: int, tokens_per_word: float | None) -> int | None:
+def choose_prompt_words(kind: RequestKind, context_length: int, tokens_per_word: float | None) -> int | None:
     """How many words a prompt has so that it comes to about 200 or 2000 tokens and never exceeds the context.
 
     Args:
@@ -99,12 +101,12 @@ def prompt_words(kind: Kind, context_length: int, tokens_per_word: float | None)
         The number of words; None if no prompt of this kind fits.
     """
     room = context_length - OUTPUT_TOKENS - _MARGIN_TOKENS
-    if kind is Kind.SHORT and tokens_per_word is None:
+    if kind is RequestKind.SHORT and tokens_per_word is None:
         return _at_least_one(min(SHORT_TOKENS / _TOKENS_PER_WORD, (room - _PREFIX_LENGTH) / _WORD_BYTES))
     if tokens_per_word is None:
         return None
-    wanted = min(SHORT_TOKENS if kind is Kind.SHORT else LONG_TOKENS, room / _SAFETY)
-    if kind is Kind.LONG and wanted < SHORTEST_LONG:
+    wanted = min(SHORT_TOKENS if kind is RequestKind.SHORT else LONG_TOKENS, room / _SAFETY)
+    if kind is RequestKind.LONG and wanted < SHORTEST_LONG:
         return None
     return _at_least_one(wanted / tokens_per_word)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from phasewatch.backends.ollama.inventory import Version
+from phasewatch.backends.ollama.inventory import OllamaVersion
 from phasewatch.base.errors import PhaseWatchError
-from phasewatch.scrape.http import HTTP_OK, Answer
+from phasewatch.scrape.http import HTTP_OK, Response
 
 FEWEST_TOKENS: Final = 16
 """Outputs below that say too little about decode: their duration is that of a few steps."""
@@ -77,7 +77,7 @@ class ProbeError(PhaseWatchError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ProbeTimings:
     """The figures of one answer, in tokens and seconds; None where the answer does not tell, or not truly.
 
     Attributes:
@@ -121,8 +121,8 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How a request went apart from its phases, in seconds; told by answers that are too short for a `Sample` as well.
+class RequestOverhead:
+    """Time of a request outside its two phases, in seconds. Known even for outputs too short for `ProbeTimings`.
 
     Attributes:
         load: until the model was there: waiting for the scheduler, and loading.
@@ -133,7 +133,7 @@ class Course:
     rest: float
 
 
-def final_object(answer: Answer) -> dict[str, Any]:
+def parse_final_object(answer: Response) -> dict[str, Any]:
     """The JSON object of an answer of /api/generate.
 
     Raises:
@@ -171,11 +171,11 @@ def _refusal(status: int, error: Any) -> ProbeError:
     return ProbeError(ProbeReason.HTTP_STATUS, f"the server answered {status} instead of 200")
 
 
-def sample(told: dict[str, Any], *, version: Version | None, model_format: str) -> Sample | None:
+def extract_timings(told: dict[str, Any], *, version: OllamaVersion | None, model_format: str) -> ProbeTimings | None:
     """The figures of a final object.
 
     Args:
-        told: what `final_object` gives.
+        told: what `parse_final_object` gives.
         version: the server's; None stands for the newest.
         model_format: `gguf`, or `safetensors` for the MLX runner.
 
@@ -185,14 +185,14 @@ def sample(told: dict[str, Any], *, version: Version | None, model_format: str) 
     Raises:
         ProbeError: `parse`, `no_numbers` or `implausible`.
     """
-    went, total, decode = course(told), _seconds(told, "total_duration"), _seconds(told, "eval_duration")
+    went, total, decode = measure_overhead(told), _seconds(told, "total_duration"), _seconds(told, "eval_duration")
     output = _count(told, "eval_count")
     if output is not None and output < FEWEST_TOKENS:
         return None
     if total is None or decode is None or output is None:
         raise _no_durations()
     mlx = model_format == "safetensors"
-    found = Sample(
+    found = ProbeTimings(
         prompt_tokens=_count(told, "prompt_eval_count"),
         computed_tokens=_computed(told),
         prompt_seconds=_seconds(told, "prompt_eval_duration"),
@@ -206,7 +206,7 @@ def sample(told: dict[str, Any], *, version: Version | None, model_format: str) 
     return _believed(found, version, mlx=mlx)
 
 
-def course(told: dict[str, Any]) -> Course:
+def measure_overhead(told: dict[str, Any]) -> RequestOverhead:
     """How the request of a final object went, however short its output.
 
     Raises:
@@ -223,14 +223,14 @@ def course(told: dict[str, Any]) -> Course:
     parts = load + (prompt or 0.0) + (decode or 0.0)
     if parts > total * factor + slack:
         raise ProbeError(ProbeReason.IMPLAUSIBLE, "the parts of the answer's duration are longer than the whole")
-    return Course(load, total - parts)
+    return RequestOverhead(load, total - parts)
 
 
 def _no_durations() -> ProbeError:
     return ProbeError(ProbeReason.NO_NUMBERS, "the answer has no durations, as that of a model on another machine")
 
 
-def _believed(found: Sample, version: Version | None, *, mlx: bool) -> Sample:
+def _believed(found: ProbeTimings, version: OllamaVersion | None, *, mlx: bool) -> ProbeTimings:
     """The sample without what cannot be believed.
 
     Raises:
@@ -267,13 +267,13 @@ def _wrong_units() -> ProbeError:
     )
 
 
-def _resolution(version: Version | None) -> float:
+def _resolution(version: OllamaVersion | None) -> float:
     """Seconds to which durations are exact: releases 0.4.0 to 0.6.1 cut them to whole milliseconds."""
     first, last = _MILLISECONDS_ONLY
     return _MILLISECOND if version is not None and first <= version <= last else _MICROSECOND
 
 
-def _prefill_is_told(version: Version | None, prompt_tokens: int | None, *, mlx: bool) -> bool:
+def _prefill_is_told(version: OllamaVersion | None, prompt_tokens: int | None, *, mlx: bool) -> bool:
     """Whether `prompt_eval_duration` covers the whole prompt: 0.12.5 and 0.12.6 tell that of its last batch, and the
     MLX runner before 0.17.5 that of its last token.
     """

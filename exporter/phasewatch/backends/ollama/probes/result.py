@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from phasewatch.backends.ollama.inventory import Inventory, Loaded
-from phasewatch.backends.ollama.probes.request import Kind, Request
-from phasewatch.backends.ollama.probes.response import Course, ProbeError, ProbeReason, Sample
+from phasewatch.backends.ollama.inventory import Inventory, LoadedModel
+from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
+from phasewatch.backends.ollama.probes.response import ProbeError, ProbeReason, ProbeTimings, RequestOverhead
 from phasewatch.backends.ollama.probes.scheduling import loaded_context, long_words, model_settings
-from phasewatch.backends.ollama.state import Key, Measurement, ModelState, OllamaState
+from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, ProbeMeasurement
 from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.snapshot.probes import Discard, ProbeRecord, count_discard, count_failure
+from phasewatch.snapshot.probes import DiscardReason, ProbeRecord, count_discard, count_failure
 
 QUEUED_SECONDS: Final = 0.25
 """Rest of an answer's time, above that of an idle server, from which the probe had to wait for somebody."""
 
-LOAD_SECONDS: Final = 0.25
-LOAD_FACTOR: Final = 10.0
+LOAD_DETECTION_SECONDS: Final = 0.25
+LOAD_DETECTION_FACTOR: Final = 10.0
 """A load duration is that of a load if it is above both: this many seconds, and this many times the usual one."""
 
 SOON_SECONDS: Final = 10.0
@@ -50,7 +50,7 @@ _JITTER: Final = (0.9, 1.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ProbeResult:
     """How a probe went.
 
     Attributes:
@@ -65,9 +65,9 @@ class Result:
         after: what is in memory right after; None if that could not be had.
     """
 
-    request: Request
-    course: Course | None
-    sample: Sample | None
+    request: ProbeRequest
+    course: RequestOverhead | None
+    sample: ProbeTimings | None
     error: ProbeError | None
     sent: float
     ended: float
@@ -81,7 +81,7 @@ class Result:
         return self.ended - self.sent
 
 
-def finish(state: OllamaState, result: Result, settings: ProbeSettings, random: Random) -> OllamaState:
+def record_result(state: OllamaState, result: ProbeResult, settings: ProbeSettings, random: Random) -> OllamaState:
     """The state after a probe.
 
     Args:
@@ -101,13 +101,13 @@ def finish(state: OllamaState, result: Result, settings: ProbeSettings, random: 
         cost=_cost(state, known, result),
         skip=None,
     )
-    if kind is Kind.LONG:
+    if kind is RequestKind.LONG:
         model = replace(model, long_due=result.ended + settings.long_interval)
     nothing_owed = state.owed == 0
-    if kind is not Kind.LOAD:
+    if kind is not RequestKind.LOAD:
         rest = state.owed + _worked(state, known, result) * (1 / settings.budget - 1)
         state = replace(state, rest_until=result.ended + rest, owed=0.0)
-    if kind is Kind.LOAD:
+    if kind is RequestKind.LOAD:
         state = _put(state, result, model, record)
         return _failed(state, result, settings) if result.error else _loaded(state, result, settings)
     harm = _harm(state, result)
@@ -116,11 +116,11 @@ def finish(state: OllamaState, result: Result, settings: ProbeSettings, random: 
     if result.error is not None:
         return _failed(_put(state, result, model, record), result, settings)
     if harm is not None:
-        return _put(state, result, model, count_discard(record, Discard.RELOADED))
+        return _put(state, result, model, count_discard(record, DiscardReason.RELOADED))
     return _answered(_put(state, result, model, record), result, settings, may_put_off=nothing_owed)
 
 
-def _worked(state: OllamaState, known: ModelState, result: Result) -> float:
+def _worked(state: OllamaState, known: ModelState, result: ProbeResult) -> float:
     """Seconds for which the server worked on a probe. While it waited behind somebody it took nothing from anybody; of
     one that was given up no more is assumed than twice what others took.
     """
@@ -131,19 +131,19 @@ def _worked(state: OllamaState, known: ModelState, result: Result) -> float:
     return min(result.seconds, usual) if result.error is not None else result.seconds
 
 
-def _cost(state: OllamaState, known: ModelState, result: Result) -> Mapping[Kind, float]:
+def _cost(state: OllamaState, known: ModelState, result: ProbeResult) -> Mapping[RequestKind, float]:
     """What probes took, with that of an answered one. A load is none: what it takes says nothing of the next probe."""
-    if result.error is not None or result.request.kind is Kind.LOAD:
+    if result.error is not None or result.request.kind is RequestKind.LOAD:
         return known.cost
     return {**known.cost, result.request.kind: _worked(state, known, result)}
 
 
-def _put(state: OllamaState, result: Result, model: ModelState, record: ProbeRecord) -> OllamaState:
+def _put(state: OllamaState, result: ProbeResult, model: ModelState, record: ProbeRecord) -> OllamaState:
     key = result.request.key
     return replace(state, models={**state.models, key: model}, records={**state.records, key[0]: record})
 
 
-def _with_own_expiry(model: ModelState, result: Result) -> ModelState:
+def _with_own_expiry(model: ModelState, result: ProbeResult) -> ModelState:
     """The model with the expiry that the probe has caused, so that it is not taken for a user's."""
     if model.residency is None:
         return model
@@ -160,11 +160,11 @@ def _with_own_expiry(model: ModelState, result: Result) -> ModelState:
     return replace(model, residency=caused)
 
 
-def _entry(inventory: Inventory | None, key: tuple[str, str]) -> Loaded | None:
+def _entry(inventory: Inventory | None, key: tuple[str, str]) -> LoadedModel | None:
     return next((model for model in inventory.loaded if model.key == key), None) if inventory else None
 
 
-def _loaded(state: OllamaState, result: Result, settings: ProbeSettings) -> OllamaState:
+def _loaded(state: OllamaState, result: ProbeResult, settings: ProbeSettings) -> OllamaState:
     """A load that the operator allowed, on a server where nothing else was loaded: our clock tells how long it took."""
     key = result.request.key
     record, model = replace(state.records[key[0]], success=True, load_seconds=result.seconds), state.models[key]
@@ -174,7 +174,7 @@ def _loaded(state: OllamaState, result: Result, settings: ProbeSettings) -> Olla
     return _put(state, result, soon, record)
 
 
-def _failed(state: OllamaState, result: Result, settings: ProbeSettings) -> OllamaState:
+def _failed(state: OllamaState, result: ProbeResult, settings: ProbeSettings) -> OllamaState:
     key, error = result.request.key, result.error
     assert error is not None  # noqa: S101  # the caller's case
     model = state.models[key]
@@ -187,13 +187,13 @@ def _failed(state: OllamaState, result: Result, settings: ProbeSettings) -> Olla
     return _back_off(state, result, settings) if error.reason in {ProbeReason.BUSY, ProbeReason.TIMEOUT} else state
 
 
-def _back_off(state: OllamaState, result: Result, settings: ProbeSettings) -> OllamaState:
+def _back_off(state: OllamaState, result: ProbeResult, settings: ProbeSettings) -> OllamaState:
     """Leave the server alone for two intervals, then four, and so on."""
     backoffs = min(state.backoffs + 1, _MOST_BACKOFFS)
     return replace(state, backoffs=backoffs, backoff_until=result.ended + settings.interval * 2**backoffs)
 
 
-def _harm(state: OllamaState, result: Result) -> str | None:
+def _harm(state: OllamaState, result: ProbeResult) -> str | None:
     """What tells that the probe made the server load the model; None if nothing does."""
     before, after = _entry(result.before, result.request.key), _entry(result.after, result.request.key)
     if before is not None and after is not None:
@@ -206,26 +206,26 @@ def _harm(state: OllamaState, result: Result) -> str | None:
     return None
 
 
-def _has_load(state: OllamaState, went: Course) -> bool:
+def _has_load(state: OllamaState, went: RequestOverhead) -> bool:
     usual = min(state.idle_loads, default=0.0)
-    return went.load > max(LOAD_SECONDS, LOAD_FACTOR * usual)
+    return went.load > max(LOAD_DETECTION_SECONDS, LOAD_DETECTION_FACTOR * usual)
 
 
-def _others_changed(result: Result) -> bool:
+def _others_changed(result: ProbeResult) -> bool:
     """Whether another model came, went or was loaded anew meanwhile: then that is what the probe waited for."""
     return result.after is not None and _others(result.before, result) != _others(result.after, result)
 
 
-def _others(seen: Inventory, result: Result) -> set[tuple[Key, int | None, float | None]]:
+def _others(seen: Inventory, result: ProbeResult) -> set[tuple[ModelKey, int | None, float | None]]:
     return {(model.key, model.context_length, model.size) for model in seen.loaded if model.key != result.request.key}
 
 
-def _reloaded(state: OllamaState, record: ProbeRecord, went: Course | None) -> ProbeRecord:
+def _reloaded(state: OllamaState, record: ProbeRecord, went: RequestOverhead | None) -> ProbeRecord:
     load = went.load if went and _has_load(state, went) else record.load_seconds
     return replace(record, caused_reloads=record.caused_reloads + 1, load_seconds=load)
 
 
-def _answered(state: OllamaState, result: Result, settings: ProbeSettings, *, may_put_off: bool) -> OllamaState:
+def _answered(state: OllamaState, result: ProbeResult, settings: ProbeSettings, *, may_put_off: bool) -> OllamaState:
     key, sample, went = result.request.key, result.sample, result.course
     assert went is not None  # noqa: S101  # the caller's case
     model, record = state.models[key], replace(state.records[key[0]], queue_seconds=_waited(state, went))
@@ -238,13 +238,13 @@ def _answered(state: OllamaState, result: Result, settings: ProbeSettings, *, ma
         thin = model.thin + 1
         again = soon if thin < _THIN_RETRIES else model.due
         model = replace(model, thin=thin, failures=0, due=min(again, model.due))
-        known = _put(state, result, model, count_discard(record, Discard.TOO_FEW_TOKENS))
+        known = _put(state, result, model, count_discard(record, DiscardReason.TOO_FEW_TOKENS))
         return _back_off(known, result, settings) if queued else known
     model, sample = _calibrated(model, result.request, sample)
     first = residency is not None and residency.witnessed and residency.probes <= 1
     if first or _has_load(state, went):
         model = replace(model, failures=0, due=min(soon, model.due))
-        known = _put(state, result, model, count_discard(record, Discard.FIRST_AFTER_LOAD))
+        known = _put(state, result, model, count_discard(record, DiscardReason.FIRST_AFTER_LOAD))
         if queued:
             return _back_off(known, result, settings)
         # One probe may follow before the rest of both: a slow model would be gone by then.
@@ -254,7 +254,7 @@ def _answered(state: OllamaState, result: Result, settings: ProbeSettings, *, ma
     return _back_off(known, result, settings) if queued else replace(known, backoffs=0)
 
 
-def _calibrated(model: ModelState, request: Request, sample: Sample) -> tuple[ModelState, Sample]:
+def _calibrated(model: ModelState, request: ProbeRequest, sample: ProbeTimings) -> tuple[ModelState, ProbeTimings]:
     """The model with its tokens per word, from short prompts. No word is less than a token, so a count that is smaller
     is not that of our prompt: it was cut, or the server counts otherwise, and its duration says nothing.
     """
@@ -263,20 +263,20 @@ def _calibrated(model: ModelState, request: Request, sample: Sample) -> tuple[Mo
     per_word = sample.prompt_tokens / request.words
     if per_word < 1:
         return model, replace(sample, computed_tokens=None, prompt_seconds=None)
-    if request.kind is Kind.LONG:
+    if request.kind is RequestKind.LONG:
         return model, sample
     return replace(model, tokens_per_word=per_word), sample
 
 
-def _waited(state: OllamaState, went: Course) -> float:
+def _waited(state: OllamaState, went: RequestOverhead) -> float:
     """Seconds that a probe had to wait for its turn; before the first answer all that was left over counts as such."""
     idle = min(*state.rests, went.rest, _LONGEST_IDLE) if state.rests else 0.0
     return went.rest - idle
 
 
-def _long_may_follow(model: ModelState, result: Result, settings: ProbeSettings) -> bool:
+def _long_may_follow(model: ModelState, result: ProbeResult, settings: ProbeSettings) -> bool:
     """Whether a first long probe can follow soon: until there is one, prefill is known less well or not at all."""
-    if model.residency is None or Kind.LONG in model.measurements:
+    if model.residency is None or RequestKind.LONG in model.measurements:
         return False
     context = loaded_context(model.residency, model_settings(settings, result.request.key[0]))
     return context is not None and long_words(model, context, result.ended) is not None
@@ -284,14 +284,14 @@ def _long_may_follow(model: ModelState, result: Result, settings: ProbeSettings)
 
 def _measured(
     state: OllamaState,
-    result: Result,
+    result: ProbeResult,
     model: ModelState,
     record: ProbeRecord,
-    sample: Sample,
+    sample: ProbeTimings,
     settings: ProbeSettings,
 ) -> OllamaState:
     kind = result.request.kind
-    model = replace(model, loads=0, measurements={**model.measurements, kind: Measurement(result.ended, sample)})
+    model = replace(model, loads=0, measurements={**model.measurements, kind: ProbeMeasurement(result.ended, sample)})
     if _long_may_follow(model, result, settings):
         model = replace(model, due=min(model.due, result.ended + SOON_SECONDS))
     state = _put(state, result, model, replace(record, success=True, last_success=result.wall))

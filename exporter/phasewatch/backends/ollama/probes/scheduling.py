@@ -10,19 +10,19 @@ from itertools import chain
 from random import Random
 from typing import Final
 
-from phasewatch.backends.ollama.inventory import Inventory, Stored
+from phasewatch.backends.ollama.inventory import Inventory, StoredModel
 from phasewatch.backends.ollama.probes.request import (
     LONG_TOKENS,
     SHORT_TOKENS,
-    Kind,
-    Request,
-    load_request,
-    probe_request,
-    prompt_words,
+    ProbeRequest,
+    RequestKind,
+    build_load_request,
+    build_probe_request,
+    choose_prompt_words,
 )
-from phasewatch.backends.ollama.state import Key, ModelState, OllamaState, Pace, Residency
+from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, ProbePace, Residency
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
-from phasewatch.snapshot.probes import ProbeRecord, Skip, count_skip
+from phasewatch.snapshot.probes import ProbeRecord, SkipReason, count_skip
 
 EXPIRY_MARGIN: Final = 15.0
 """Seconds that a model must have left: one that is unloaded between our look and our request would be loaded again."""
@@ -34,10 +34,10 @@ _QUIET: Final = 3.0
 _FIRST_WITHIN: Final = 30.0
 
 
-def pace(settings: ProbeSettings, random: Random) -> Pace:
+def pace(settings: ProbeSettings, random: Random) -> ProbePace:
     """When models are probed: the first time well within one interval of the start, and not all at once."""
     first = min(settings.interval, _FIRST_WITHIN) * random.uniform(0.2, 0.5)
-    return Pace(first=first, quiet=_quiet(settings), least=settings.interval / 2)
+    return ProbePace(first=first, quiet=_quiet(settings), least=settings.interval / 2)
 
 
 def _quiet(settings: ProbeSettings) -> float:
@@ -46,7 +46,7 @@ def _quiet(settings: ProbeSettings) -> float:
 
 def plan(
     state: OllamaState, settings: ProbeSettings, now: float, wall: float, random: Random
-) -> tuple[OllamaState, Request | None]:
+) -> tuple[OllamaState, ProbeRequest | None]:
     """The request that is to be sent now, if any, and the state with what was skipped instead.
 
     Args:
@@ -72,7 +72,7 @@ def model_settings(settings: ProbeSettings, name: str) -> ModelProbe:
     return told or ModelProbe()
 
 
-def _due(state: OllamaState, settings: ProbeSettings, now: float) -> list[Key]:
+def _due(state: OllamaState, settings: ProbeSettings, now: float) -> list[ModelKey]:
     """Models whose time has come, the longest overdue first: those in memory, and those that may be loaded."""
     inventory = state.inventory
     if inventory is None:
@@ -87,12 +87,12 @@ def _due(state: OllamaState, settings: ProbeSettings, now: float) -> list[Key]:
     return [key for _, key in sorted(found)]
 
 
-def _may_load(stored: Mapping[str, Stored] | None, settings: ProbeSettings, key: Key) -> bool:
+def _may_load(stored: Mapping[str, StoredModel] | None, settings: ProbeSettings, key: ModelKey) -> bool:
     listed = stored.get(key[0]) if stored else None
     return listed is not None and listed.digest == key[1] and model_settings(settings, key[0]).load
 
 
-def loadable(inventory: Inventory, settings: ProbeSettings) -> Iterator[Key]:
+def loadable(inventory: Inventory, settings: ProbeSettings) -> Iterator[ModelKey]:
     """Models on disk that the operator allows to be loaded."""
     for name, stored in (inventory.stored or {}).items():
         if _may_load(inventory.stored, settings, (name, stored.digest)):
@@ -100,8 +100,8 @@ def loadable(inventory: Inventory, settings: ProbeSettings) -> Iterator[Key]:
 
 
 def _why_not(
-    state: OllamaState, settings: ProbeSettings, key: Key, now: float, wall: float, quiet: float
-) -> Skip | None:
+    state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, wall: float, quiet: float
+) -> SkipReason | None:
     model = state.models[key]
     general = _general_reasons(state, key, now)
     if model.residency is None:
@@ -110,28 +110,28 @@ def _why_not(
     return next(chain(general, _reasons_of_users(model, model.residency, context, now, wall, quiet)), None)
 
 
-def _general_reasons(state: OllamaState, key: Key, now: float) -> Iterator[Skip]:
+def _general_reasons(state: OllamaState, key: ModelKey, now: float) -> Iterator[SkipReason]:
     """Why this model, or any model of this server, is not probed now."""
     model, inventory = state.models[key], state.inventory
     stored = inventory.stored if inventory else None
     listed = stored.get(key[0]) if stored else None
     if model.quarantine is not None:
-        yield Skip.QUARANTINED
+        yield SkipReason.QUARANTINED
     if listed is None or listed.digest != key[1]:
-        yield Skip.REPLACED
+        yield SkipReason.REPLACED
     elif listed.remote:
-        yield Skip.REMOTE
+        yield SkipReason.REMOTE
     elif not _completes(state, key, listed):
-        yield Skip.NO_COMPLETION
+        yield SkipReason.NO_COMPLETION
     if state.backoff_until > now:
-        yield Skip.BACKOFF
+        yield SkipReason.BACKOFF
     if state.rest_until > now:
-        yield Skip.BUDGET
+        yield SkipReason.BUDGET
     if model.residency is None and inventory and inventory.loaded:
-        yield Skip.OTHERS_LOADED
+        yield SkipReason.OTHERS_LOADED
 
 
-def _completes(state: OllamaState, key: Key, listed: Stored) -> bool:
+def _completes(state: OllamaState, key: ModelKey, listed: StoredModel) -> bool:
     """Whether the model completes text. Servers before 0.6.4 do not say; they refuse to where it does not."""
     shown = state.shown.get(key[1])
     told = listed.capabilities if listed.capabilities is not None else shown.capabilities if shown else None
@@ -140,22 +140,22 @@ def _completes(state: OllamaState, key: Key, listed: Stored) -> bool:
 
 def _reasons_of_users(
     model: ModelState, residency: Residency, context: int | None, now: float, wall: float, quiet: float
-) -> Iterator[Skip]:
+) -> Iterator[SkipReason]:
     """Why a probe of a model in memory would harm those who use it."""
     if context is None:
-        yield Skip.CONTEXT_UNKNOWN
-    elif prompt_words(Kind.SHORT, context, model.tokens_per_word) is None:
-        yield Skip.CONTEXT_TOO_SMALL
+        yield SkipReason.CONTEXT_UNKNOWN
+    elif choose_prompt_words(RequestKind.SHORT, context, model.tokens_per_word) is None:
+        yield SkipReason.CONTEXT_TOO_SMALL
     expires_at, user_expires_at = residency.model.expires_at, residency.user_expires_at
     if expires_at is None or user_expires_at is None:
-        yield Skip.EXPIRING
+        yield SkipReason.EXPIRING
         return
     if expires_at <= wall or now - residency.changed_at < quiet:
-        yield Skip.ACTIVE
+        yield SkipReason.ACTIVE
     if user_expires_at <= wall:
-        yield Skip.USERS_GONE
+        yield SkipReason.USERS_GONE
     if expires_at - wall < EXPIRY_MARGIN + 2 * max(model.cost.values(), default=0.0):
-        yield Skip.EXPIRING
+        yield SkipReason.EXPIRING
 
 
 def loaded_context(residency: Residency, told: ModelProbe) -> int | None:
@@ -164,29 +164,33 @@ def loaded_context(residency: Residency, told: ModelProbe) -> int | None:
     return int(configured) if configured is not None else residency.model.context_length
 
 
-def _request(state: OllamaState, settings: ProbeSettings, key: Key, now: float, random: Random) -> Request:
+def _request(state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, random: Random) -> ProbeRequest:
     model = state.models[key]
     told = model_settings(settings, key[0])
     if model.residency is None:
-        return load_request(*key, told.options)
+        return build_load_request(*key, told.options)
     context = loaded_context(model.residency, told) or 0
     words = long_words(model, context, now)
     if words is not None:
-        return probe_request(Kind.LONG, model.residency.model, words, told.options, random)
-    words = prompt_words(Kind.SHORT, context, model.tokens_per_word) or 1
-    return probe_request(Kind.SHORT, model.residency.model, words, told.options, random)
+        return build_probe_request(RequestKind.LONG, model.residency.model, words, told.options, random)
+    words = choose_prompt_words(RequestKind.SHORT, context, model.tokens_per_word) or 1
+    return build_probe_request(RequestKind.SHORT, model.residency.model, words, told.options, random)
 
 
 def long_words(model: ModelState, context: int, now: float) -> int | None:
     """Words of a long probe, if it is time for one that would not take too long for a server with a single slot."""
-    short = model.measurements.get(Kind.SHORT)
+    short = model.measurements.get(RequestKind.SHORT)
     if model.long_due > now or short is None:
         return None
     expected = (short.sample.prompt_seconds or 0.0) * LONG_TOKENS / SHORT_TOKENS + short.sample.decode_seconds
-    return prompt_words(Kind.LONG, context, model.tokens_per_word) if expected <= LONGEST_LONG_PROBE else None
+    return (
+        choose_prompt_words(RequestKind.LONG, context, model.tokens_per_word)
+        if expected <= LONGEST_LONG_PROBE
+        else None
+    )
 
 
-def _skipped(state: OllamaState, key: Key, reason: Skip, now: float, interval: float) -> OllamaState:
+def _skipped(state: OllamaState, key: ModelKey, reason: SkipReason, now: float, interval: float) -> OllamaState:
     """The state with one probe more that was not sent: counted when the reason changes, and once an interval."""
     model = state.models[key]
     if model.skip is not None and model.skip[0] is reason and now - model.skip[1] < interval:
@@ -199,12 +203,12 @@ def _skipped(state: OllamaState, key: Key, reason: Skip, now: float, interval: f
     )
 
 
-def skipped_as_gone(state: OllamaState, key: Key, now: float, interval: float) -> OllamaState:
+def skipped_as_gone(state: OllamaState, key: ModelKey, now: float, interval: float) -> OllamaState:
     """The state after a model was unloaded between the plan to probe it and the look right before."""
-    return _skipped(state, key, Skip.UNLOADED, now, interval) if key in state.models else state
+    return _skipped(state, key, SkipReason.UNLOADED, now, interval) if key in state.models else state
 
 
-def still_loaded(state: OllamaState, key: Key) -> bool:
+def still_loaded(state: OllamaState, key: ModelKey) -> bool:
     """Whether a model is in memory."""
     inventory = state.inventory
     return inventory is not None and any(model.key == key for model in inventory.loaded)

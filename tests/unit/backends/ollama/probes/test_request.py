@@ -13,27 +13,29 @@ from phasewatch.backends.ollama.probes.request import (
     OUTPUT_TOKENS,
     SHORT_TOKENS,
     SHORTEST_LONG,
-    Kind,
-    Request,
-    load_request,
-    probe_request,
-    prompt_words,
+    ProbeRequest,
+    RequestKind,
+    build_load_request,
+    build_probe_request,
+    choose_prompt_words,
 )
 from tests.support.ollama_facts import A, loaded, seeded
 
 RUNNER_OPTIONS: Final = {"num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
 
 
-def request(words: int = 150, seed: int = 1, options: Mapping[str, int | bool] | None = None, **facts: Any) -> Request:
-    return probe_request(Kind.SHORT, loaded(**facts), words, options or {}, seeded(seed))
+def request(
+    words: int = 150, seed: int = 1, options: Mapping[str, int | bool] | None = None, **facts: Any
+) -> ProbeRequest:
+    return build_probe_request(RequestKind.SHORT, loaded(**facts), words, options or {}, seeded(seed))
 
 
-def options_of(sent: Request) -> dict[str, Any]:
+def options_of(sent: ProbeRequest) -> dict[str, Any]:
     options: dict[str, Any] = json.loads(json.dumps(sent.body))["options"]
     return options
 
 
-def prompt_of(sent: Request) -> str:
+def prompt_of(sent: ProbeRequest) -> str:
     return str(sent.body["prompt"])
 
 
@@ -43,7 +45,7 @@ def test_a_probe_has_these_keys_and_no_others() -> None:
     assert (sent.body["model"], sent.body["raw"]) == ("a:latest", True)
     assert (sent.body["stream"], sent.body["truncate"]) == (False, False)
     assert options_of(sent).keys() == {"num_ctx", "num_predict", "temperature", "seed"}
-    assert (sent.kind, sent.key, sent.words) == (Kind.SHORT, ("a:latest", A), 150)
+    assert (sent.kind, sent.key, sent.words) == (RequestKind.SHORT, ("a:latest", A), 150)
 
 
 @pytest.mark.parametrize("context", [512, 4096, 131_072])
@@ -73,7 +75,7 @@ def test_the_output_is_limited_and_nobody_can_lift_that() -> None:
 
 def test_no_two_prompts_begin_alike() -> None:
     random = seeded(1)
-    sent = [probe_request(Kind.SHORT, loaded(), 150, {}, random) for _ in range(200)]
+    sent = [build_probe_request(RequestKind.SHORT, loaded(), 150, {}, random) for _ in range(200)]
     assert len({prompt_of(one)[:5] for one in sent}) == len(sent)
     assert len({options_of(one)["seed"] for one in sent}) == len(sent)
 
@@ -97,15 +99,15 @@ def test_a_word_and_its_blank_have_no_more_than_eight_bytes() -> None:
 
 
 def test_a_load_puts_nothing_out_and_names_no_session() -> None:
-    sent = load_request("a:latest", A, {})
+    sent = build_load_request("a:latest", A, {})
     assert sent.body == {"model": "a:latest", "prompt": "", "stream": False}
-    assert (sent.kind, sent.key, sent.words) == (Kind.LOAD, ("a:latest", A), 0)
-    assert load_request("a:latest", A, {"num_ctx": 8192}).body["options"] == {"num_ctx": 8192}
+    assert (sent.kind, sent.key, sent.words) == (RequestKind.LOAD, ("a:latest", A), 0)
+    assert build_load_request("a:latest", A, {"num_ctx": 8192}).body["options"] == {"num_ctx": 8192}
 
 
 @pytest.mark.parametrize("per_word", [0.9, 1.0, 1.4, 3.0, 7.5])
 def test_prompts_come_to_about_200_and_2000_tokens(per_word: float) -> None:
-    short, long = (prompt_words(kind, 8192, per_word) for kind in (Kind.SHORT, Kind.LONG))
+    short, long = (choose_prompt_words(kind, 8192, per_word) for kind in (RequestKind.SHORT, RequestKind.LONG))
     assert short is not None
     assert long is not None
     assert short * per_word == pytest.approx(SHORT_TOKENS, abs=per_word)
@@ -113,17 +115,17 @@ def test_prompts_come_to_about_200_and_2000_tokens(per_word: float) -> None:
 
 
 def test_before_the_first_answer_words_are_taken_for_a_token_and_a_third() -> None:
-    assert prompt_words(Kind.SHORT, 8192, None) == 153
-    assert prompt_words(Kind.LONG, 8192, None) is None
+    assert choose_prompt_words(RequestKind.SHORT, 8192, None) == 153
+    assert choose_prompt_words(RequestKind.LONG, 8192, None) is None
 
 
 @given(
-    kind=st.sampled_from([Kind.SHORT, Kind.LONG]),
+    kind=st.sampled_from([RequestKind.SHORT, RequestKind.LONG]),
     context=st.integers(1, 10_000),
     per_word=st.none() | st.floats(0.5, 8.0),
 )
-def test_prompt_and_output_always_fit_into_the_context(kind: Kind, context: int, per_word: float | None) -> None:
-    words = prompt_words(kind, context, per_word)
+def test_prompt_and_output_always_fit_into_the_context(kind: RequestKind, context: int, per_word: float | None) -> None:
+    words = choose_prompt_words(kind, context, per_word)
     if words is not None:
         # Uncalibrated, each byte may be a token: that is the most a tokenizer can make of ASCII.
         most = 24 + 8 * words if per_word is None else words * per_word
@@ -133,12 +135,12 @@ def test_prompt_and_output_always_fit_into_the_context(kind: Kind, context: int,
 
 @pytest.mark.parametrize("per_word", [None, 1.4])
 def test_a_context_too_small_for_any_prompt_gets_none(per_word: float | None) -> None:
-    assert prompt_words(Kind.SHORT, 112, per_word) is None
-    assert prompt_words(Kind.SHORT, 0, per_word) is None
+    assert choose_prompt_words(RequestKind.SHORT, 112, per_word) is None
+    assert choose_prompt_words(RequestKind.SHORT, 0, per_word) is None
 
 
 def test_a_long_prompt_that_is_hardly_longer_than_the_short_one_is_not_sent() -> None:
     least = int(SHORTEST_LONG * 1.1) + OUTPUT_TOKENS + 64
-    assert prompt_words(Kind.LONG, least - 1, 1.0) is None
-    assert prompt_words(Kind.LONG, least, 1.0) == 600
-    assert prompt_words(Kind.LONG, 2048, 1.0) == pytest.approx(1760, abs=1)
+    assert choose_prompt_words(RequestKind.LONG, least - 1, 1.0) is None
+    assert choose_prompt_words(RequestKind.LONG, least, 1.0) == 600
+    assert choose_prompt_words(RequestKind.LONG, 2048, 1.0) == pytest.approx(1760, abs=1)

@@ -6,41 +6,41 @@ from typing import Any
 
 import pytest
 
-from phasewatch.backends.ollama.inventory import Version
+from phasewatch.backends.ollama.inventory import OllamaVersion
 from phasewatch.backends.ollama.probes.response import (
     FEWEST_TOKENS,
     ProbeError,
     ProbeReason,
-    Sample,
-    course,
-    final_object,
-    sample,
+    ProbeTimings,
+    extract_timings,
+    measure_overhead,
+    parse_final_object,
 )
 from phasewatch.base.errors import Reason
-from phasewatch.scrape.http import Answer
+from phasewatch.scrape.http import Response
 from tests.support.ollama_facts import answered, recorded
 
-NEWEST: Version = (0, 33, 0)
+NEWEST: OllamaVersion = (0, 33, 0)
 
 
-def read(answer: Answer, version: Version | None = NEWEST, model_format: str = "gguf") -> Sample | None:
-    return sample(final_object(answer), version=version, model_format=model_format)
+def read(answer: Response, version: OllamaVersion | None = NEWEST, model_format: str = "gguf") -> ProbeTimings | None:
+    return extract_timings(parse_final_object(answer), version=version, model_format=model_format)
 
 
-def figures(name: str = "unique_prefix", version: Version | None = NEWEST, **changes: Any) -> Sample:
+def figures(name: str = "unique_prefix", version: OllamaVersion | None = NEWEST, **changes: Any) -> ProbeTimings:
     found = read(answered(name, **changes), version)
     assert found is not None
     return found
 
 
-def refusal(answer: Answer, version: Version | None = NEWEST) -> ProbeError:
+def refusal(answer: Response, version: OllamaVersion | None = NEWEST) -> ProbeError:
     with pytest.raises(ProbeError) as told:
         read(answer, version)
     return told.value
 
 
-def reply(status: int, body: bytes) -> Answer:
-    return Answer(status, "application/json", body)
+def reply(status: int, body: bytes) -> Response:
+    return Response(status, "application/json", body)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_figure_that_is_missing_is_no_0(gone: str, instead: int | None) -> Non
     if instead is not None:
         told[gone] = instead
     with pytest.raises(ProbeError) as error:
-        sample(told, version=NEWEST, model_format="gguf")
+        extract_timings(told, version=NEWEST, model_format="gguf")
     assert error.value.reason is ProbeReason.NO_NUMBERS
 
 
@@ -150,7 +150,7 @@ def test_the_mlx_runner_leaves_the_last_token_out_of_its_count() -> None:
 
 @pytest.mark.parametrize(("version", "told"), [((0, 17, 4), False), ((0, 17, 5), True), (None, True)])
 def test_the_mlx_runner_timed_only_the_last_token_of_a_prompt_before_0_17_5(
-    version: Version | None, told: bool
+    version: OllamaVersion | None, told: bool
 ) -> None:
     found = read(answered("unique_prefix"), version, "safetensors")
     assert found is not None
@@ -170,14 +170,14 @@ def test_the_mlx_runner_timed_only_the_last_token_of_a_prompt_before_0_17_5(
     ],
 )
 def test_releases_that_time_the_last_batch_alone_tell_nothing_of_longer_prompts(
-    version: Version | None, tokens: int, told: bool
+    version: OllamaVersion | None, tokens: int, told: bool
 ) -> None:
     found = figures(version=version, prompt_eval_count=tokens)
     assert (found.prefill_tokens_per_second is not None) is told
 
 
 @pytest.mark.parametrize("version", [(0, 4, 0), (0, 5, 7), (0, 6, 1)])
-def test_whole_milliseconds_are_too_coarse_for_short_durations(version: Version) -> None:
+def test_whole_milliseconds_are_too_coarse_for_short_durations(version: OllamaVersion) -> None:
     coarse: dict[str, Any] = {
         "total_duration": 183_974_577,
         "prompt_eval_duration": 101_000_000,
@@ -195,7 +195,7 @@ def test_whole_milliseconds_are_too_coarse_for_short_durations(version: Version)
 
 
 @pytest.mark.parametrize("version", [(0, 3, 14), (0, 6, 2), None])
-def test_other_releases_count_nanoseconds(version: Version | None) -> None:
+def test_other_releases_count_nanoseconds(version: OllamaVersion | None) -> None:
     found = figures(version=version, prompt_eval_duration=11_000_000, eval_duration=49_000_000)
     assert found.decode_tokens_per_second == pytest.approx(31 / 0.049)
     assert found.prefill_tokens_per_second == pytest.approx(199 / 0.011)
@@ -203,7 +203,7 @@ def test_other_releases_count_nanoseconds(version: Version | None) -> None:
 
 @pytest.mark.parametrize("version", [NEWEST, None, (0, 3, 14)])
 @pytest.mark.parametrize("unit", [1_000, 1_000_000])
-def test_a_look_alike_that_counts_in_other_units_is_implausible(version: Version | None, unit: int) -> None:
+def test_a_look_alike_that_counts_in_other_units_is_implausible(version: OllamaVersion | None, unit: int) -> None:
     told = {key: value // unit for key, value in recorded("unique_prefix").items() if key.endswith("_duration")}
     assert refusal(answered("unique_prefix", **told), version).reason is ProbeReason.IMPLAUSIBLE
 
@@ -308,6 +308,6 @@ def test_reasons_of_a_scrape_are_reasons_of_a_probe() -> None:
 
 
 def test_the_course_of_a_request_is_told_however_short_its_answer() -> None:
-    assert course(recorded("queued")).rest == pytest.approx(76.494, abs=0.001)
-    assert course(recorded("num_predict_1")).load == pytest.approx(0.000697, abs=1e-6)
-    assert course(recorded("cold_raw")).load == pytest.approx(3.858, abs=0.001)
+    assert measure_overhead(recorded("queued")).rest == pytest.approx(76.494, abs=0.001)
+    assert measure_overhead(recorded("num_predict_1")).load == pytest.approx(0.000697, abs=1e-6)
+    assert measure_overhead(recorded("cold_raw")).load == pytest.approx(3.858, abs=0.001)

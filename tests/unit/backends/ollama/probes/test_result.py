@@ -6,15 +6,15 @@ from typing import Any, Final
 import pytest
 
 from phasewatch.backends.ollama.inventory import Inventory
-from phasewatch.backends.ollama.probes.request import Kind, Request
-from phasewatch.backends.ollama.probes.response import Course, ProbeError, ProbeReason, Sample
-from phasewatch.backends.ollama.probes.result import QUEUED_SECONDS, SOON_SECONDS, Result, finish
-from phasewatch.backends.ollama.state import Key, ModelState, OllamaState, Residency
+from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
+from phasewatch.backends.ollama.probes.response import ProbeError, ProbeReason, ProbeTimings, RequestOverhead
+from phasewatch.backends.ollama.probes.result import QUEUED_SECONDS, SOON_SECONDS, ProbeResult, record_result
+from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, Residency
 from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.snapshot.probes import Discard, ProbeRecord
+from phasewatch.snapshot.probes import DiscardReason, ProbeRecord
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded
 
-KEY: Final[Key] = ("a:latest", A)
+KEY: Final[ModelKey] = ("a:latest", A)
 SENT: Final = 1000.0
 SECONDS: Final = 0.2
 ENDED: Final = SENT + SECONDS
@@ -31,17 +31,20 @@ def known(*, witnessed: bool = False, **facts: Any) -> OllamaState:
     return OllamaState(inventory=inventory(SMALL), models={KEY: model})
 
 
-def went(sample: Sample | None) -> Course:
+def went(sample: ProbeTimings | None) -> RequestOverhead:
     """How the request of a sample went; of an answer that is too short for one, as on an idle server."""
-    return Course(sample.load_seconds, sample.rest_seconds) if sample else Course(0.0009, 0.0026)
+    return RequestOverhead(sample.load_seconds, sample.rest_seconds) if sample else RequestOverhead(0.0009, 0.0026)
 
 
 def result(
-    sample: Sample | None = None, error: ProbeError | None = None, kind: Kind = Kind.SHORT, **facts: Any
-) -> Result:
+    sample: ProbeTimings | None = None,
+    error: ProbeError | None = None,
+    kind: RequestKind = RequestKind.SHORT,
+    **facts: Any,
+) -> ProbeResult:
     """A probe of 150 words that took 0.2 s and moved the expiry by a second."""
-    usual = Result(
-        request=Request(kind, KEY, 150, {}),
+    usual = ProbeResult(
+        request=ProbeRequest(kind, KEY, 150, {}),
         course=went(sample) if error is None else None,
         sample=sample,
         error=error,
@@ -54,12 +57,12 @@ def result(
     return replace(usual, **facts)
 
 
-def failed(reason: ProbeReason, **facts: Any) -> Result:
+def failed(reason: ProbeReason, **facts: Any) -> ProbeResult:
     return result(error=ProbeError(reason, "words"), **facts)
 
 
-def after(end: Result, state: OllamaState | None = None, settings: ProbeSettings = SETTINGS) -> OllamaState:
-    return finish(state or known(), end, settings, seeded(1))
+def after(end: ProbeResult, state: OllamaState | None = None, settings: ProbeSettings = SETTINGS) -> OllamaState:
+    return record_result(state or known(), end, settings, seeded(1))
 
 
 def model_of(state: OllamaState) -> ModelState:
@@ -89,7 +92,7 @@ def test_a_good_answer_is_the_measurement_of_its_kind() -> None:
 
 
 def test_the_next_probe_comes_after_an_interval_more_or_less() -> None:
-    dues = {model_of(finish(known(), result(figures()), SETTINGS, seeded(seed))).due for seed in range(50)}
+    dues = {model_of(record_result(known(), result(figures()), SETTINGS, seeded(seed))).due for seed in range(50)}
     assert len(dues) == 50
     assert all(270 <= due - ENDED <= 330 for due in dues)
 
@@ -105,13 +108,13 @@ def test_time_that_a_probe_waited_behind_others_is_not_charged() -> None:
     queued = result(figures(rest_seconds=30.002), ended=SENT + 30.2)
     state = after(queued, replace(known(), rests=(0.002,)))
     assert state.rest_until == pytest.approx(SENT + 30.2 + 99 * SECONDS)
-    assert model_of(state).cost == {Kind.SHORT: pytest.approx(SECONDS)}
+    assert model_of(state).cost == {RequestKind.SHORT: pytest.approx(SECONDS)}
 
 
 def test_a_probe_that_was_given_up_is_charged_no_more_than_twice_what_others_took() -> None:
-    state = after(failed(ProbeReason.TIMEOUT, ended=SENT + 60), known(cost={Kind.SHORT: 0.5}))
+    state = after(failed(ProbeReason.TIMEOUT, ended=SENT + 60), known(cost={RequestKind.SHORT: 0.5}))
     assert state.rest_until == pytest.approx(SENT + 60 + 99 * 1.0)
-    assert model_of(state).cost == {Kind.SHORT: 0.5}
+    assert model_of(state).cost == {RequestKind.SHORT: 0.5}
 
 
 def test_the_first_sample_after_a_load_puts_its_rest_off_to_the_next() -> None:
@@ -151,7 +154,7 @@ def test_the_first_sample_after_a_load_that_was_seen_is_discarded_and_soon_repea
     assert model_of(state).tokens_per_word == pytest.approx(199 / 150)
     assert state.rests == (figures().rest_seconds,)
     again = after(result(figures(), sent=SENT + 10, ended=ENDED + 10), state)
-    assert Kind.SHORT in model_of(again).measurements
+    assert RequestKind.SHORT in model_of(again).measurements
 
 
 def test_an_output_that_is_too_short_is_discarded_and_repeated_thrice_at_most() -> None:
@@ -168,10 +171,12 @@ def test_an_output_that_is_too_short_is_discarded_and_repeated_thrice_at_most() 
 
 
 def test_a_long_probe_is_measured_beside_the_short_one_and_is_not_due_for_an_hour() -> None:
-    state = after(result(figures(prompt_tokens=2000, computed_tokens=2000), kind=Kind.LONG), after(result(figures())))
-    assert model_of(state).measurements.keys() == {Kind.SHORT, Kind.LONG}
+    state = after(
+        result(figures(prompt_tokens=2000, computed_tokens=2000), kind=RequestKind.LONG), after(result(figures()))
+    )
+    assert model_of(state).measurements.keys() == {RequestKind.SHORT, RequestKind.LONG}
     assert model_of(state).long_due == ENDED + SETTINGS.long_interval
-    assert model_of(state).cost == {Kind.SHORT: pytest.approx(SECONDS), Kind.LONG: pytest.approx(SECONDS)}
+    assert model_of(state).cost == {RequestKind.SHORT: pytest.approx(SECONDS), RequestKind.LONG: pytest.approx(SECONDS)}
 
 
 def test_a_first_long_probe_follows_the_first_short_one_soon_and_later_ones_do_not() -> None:
@@ -183,7 +188,7 @@ def test_a_first_long_probe_follows_the_first_short_one_soon_and_later_ones_do_n
     both: dict[str, Any] = {"before": inventory(loaded()), "after": inventory(loaded())}
     first = after(result(figures(), **both), state)
     assert model_of(first).due == ENDED + SOON_SECONDS
-    long = after(result(figures(), kind=Kind.LONG, **both), first)
+    long = after(result(figures(), kind=RequestKind.LONG, **both), first)
     assert model_of(long).due > ENDED + 200
     later = after(result(figures(), **both), long)
     assert model_of(later).due > ENDED + 200
@@ -204,7 +209,7 @@ def test_a_probe_that_had_to_wait_is_measured_and_the_server_left_alone_for_long
         state = after(result(figures(rest_seconds=0.01 + QUEUED_SECONDS)), state)
         waits.append((state.backoff_until - ENDED) / SETTINGS.interval)
     assert waits == pytest.approx([2, 4, 8, 16, 16, 16])
-    assert Kind.SHORT in model_of(state).measurements
+    assert RequestKind.SHORT in model_of(state).measurements
     assert after(result(figures()), state).backoffs == 0
 
 
@@ -249,7 +254,7 @@ def test_a_failure_is_counted_by_its_reason_and_is_none_of_the_numbers(reason: P
 
 def test_what_was_measured_before_a_failure_still_counts() -> None:
     state = after(failed(ProbeReason.HTTP_STATUS), after(result(figures())))
-    assert Kind.SHORT in model_of(state).measurements
+    assert RequestKind.SHORT in model_of(state).measurements
     assert record_of(state).last_success == WALL
 
 
@@ -274,7 +279,7 @@ def test_a_model_that_does_not_complete_text_is_given_up() -> None:
     assert model_of(after(failed(ProbeReason.MODEL_GONE))).quarantine is None
 
 
-RELOADS: Final[list[tuple[str, Result, str]]] = [
+RELOADS: Final[list[tuple[str, ProbeResult, str]]] = [
     (
         "another context",
         result(figures(), after=inventory(loaded(context_length=4096))),
@@ -300,11 +305,11 @@ RELOADS: Final[list[tuple[str, Result, str]]] = [
 
 
 @pytest.mark.parametrize(("end", "why"), [case[1:] for case in RELOADS], ids=[case[0] for case in RELOADS])
-def test_a_reload_that_a_probe_has_caused_is_counted_and_the_model_given_up(end: Result, why: str) -> None:
+def test_a_reload_that_a_probe_has_caused_is_counted_and_the_model_given_up(end: ProbeResult, why: str) -> None:
     state = after(end)
     assert model_of(state).quarantine == why
     assert record_of(state).caused_reloads == 1
-    assert counted(record_of(state)) == {Discard.RELOADED.value: 1}
+    assert counted(record_of(state)) == {DiscardReason.RELOADED.value: 1}
     assert model_of(state).measurements == {}
     loaded_for = end.course.load if end.course else 0.0
     assert record_of(state).load_seconds == (loaded_for if loaded_for > 1 else None)
@@ -314,7 +319,7 @@ def mlx(size: float) -> Inventory:
     return inventory(replace(SMALL, size=size, details=replace(SMALL.details, format="safetensors")))
 
 
-HARMLESS: Final[list[tuple[str, OllamaState, Result]]] = [
+HARMLESS: Final[list[tuple[str, OllamaState, ProbeResult]]] = [
     ("the model has left", known(), result(figures(), after=inventory())),
     ("nothing could be seen", known(), result(figures(), after=None)),
     ("an MLX runner has another size", known(), result(figures(), before=mlx(5e9), after=mlx(6e9))),
@@ -329,11 +334,11 @@ HARMLESS: Final[list[tuple[str, OllamaState, Result]]] = [
 
 
 @pytest.mark.parametrize(("state", "end"), [case[1:] for case in HARMLESS], ids=[case[0] for case in HARMLESS])
-def test_what_is_no_reload_is_not_taken_for_one(state: OllamaState, end: Result) -> None:
+def test_what_is_no_reload_is_not_taken_for_one(state: OllamaState, end: ProbeResult) -> None:
     found = after(end, state)
     assert model_of(found).quarantine is None
     assert record_of(found).caused_reloads == 0
-    assert Kind.SHORT in model_of(found).measurements
+    assert RequestKind.SHORT in model_of(found).measurements
 
 
 OTHER: Final = loaded("b:latest", B)
@@ -373,7 +378,7 @@ def absent() -> OllamaState:
 
 
 def test_an_allowed_load_is_timed_by_our_clock_and_followed_by_a_probe() -> None:
-    state = after(result(kind=Kind.LOAD, ended=SENT + 12.5), absent())
+    state = after(result(kind=RequestKind.LOAD, ended=SENT + 12.5), absent())
     record = record_of(state)
     assert (record.probes, record.success, record.load_seconds, record.caused_reloads) == (1, True, 12.5, 0)
     assert model_of(state).due == SENT + 12.5 + SOON_SECONDS
@@ -382,21 +387,21 @@ def test_an_allowed_load_is_timed_by_our_clock_and_followed_by_a_probe() -> None
 
 
 def test_an_allowed_load_that_fails_is_counted_and_not_tried_again_at_once() -> None:
-    state = after(failed(ProbeReason.HTTP_STATUS, kind=Kind.LOAD, after=inventory()), absent())
+    state = after(failed(ProbeReason.HTTP_STATUS, kind=RequestKind.LOAD, after=inventory()), absent())
     assert counted(record_of(state)) == {"http_status": 1}
     assert record_of(state).load_seconds is None
     assert model_of(state).due - ENDED >= 0.9 * SETTINGS.interval
 
 
 def test_an_allowed_load_that_is_refused_for_good_is_given_up() -> None:
-    state = after(failed(ProbeReason.UNSUPPORTED, kind=Kind.LOAD, after=inventory()), absent())
+    state = after(failed(ProbeReason.UNSUPPORTED, kind=RequestKind.LOAD, after=inventory()), absent())
     assert model_of(state).quarantine == "words"
 
 
 def test_counters_of_one_name_go_on_when_its_digest_changes() -> None:
     state = after(result(figures()))
     renewed = replace(state, models={("a:latest", B): ModelState(due=0.0)})
-    end = result(figures(), request=Request(Kind.SHORT, ("a:latest", B), 150, {}))
+    end = result(figures(), request=ProbeRequest(RequestKind.SHORT, ("a:latest", B), 150, {}))
     assert record_of(after(end, renewed)).probes == 2
 
 
@@ -417,14 +422,14 @@ def test_a_refused_probe_leaves_no_expiry_open(reason: ProbeReason) -> None:
 
 
 def test_an_answer_that_is_too_short_for_speeds_tells_of_the_queue_all_the_same() -> None:
-    state = after(result(None, course=Course(0.001, 76.5)))
+    state = after(result(None, course=RequestOverhead(0.001, 76.5)))
     assert record_of(state).queue_seconds == pytest.approx(76.5)
     assert state.backoffs == 1
     assert counted(record_of(state)) == {"too_few_tokens": 1}
 
 
 def test_an_answer_that_is_too_short_for_speeds_tells_of_a_load_all_the_same() -> None:
-    state = after(result(None, course=Course(3.9, 0.003)))
+    state = after(result(None, course=RequestOverhead(3.9, 0.003)))
     assert record_of(state).caused_reloads == 1
     assert record_of(state).load_seconds == 3.9
     assert model_of(state).quarantine is not None
@@ -441,16 +446,16 @@ def test_a_count_that_does_not_follow_the_prompt_calibrates_nothing_and_tells_no
     cut = figures(prompt_tokens=149, computed_tokens=149)
     state = after(result(cut))
     assert model_of(state).tokens_per_word is None
-    assert model_of(state).measurements[Kind.SHORT].sample.prefill_tokens_per_second is None
+    assert model_of(state).measurements[RequestKind.SHORT].sample.prefill_tokens_per_second is None
 
 
 def test_a_long_prompt_calibrates_nothing() -> None:
     long = figures(prompt_tokens=3000, computed_tokens=3000)
-    assert model_of(after(result(long, kind=Kind.LONG))).tokens_per_word is None
+    assert model_of(after(result(long, kind=RequestKind.LONG))).tokens_per_word is None
 
 
-def loading(**facts: Any) -> Result:
-    return result(None, kind=Kind.LOAD, course=None, **facts)
+def loading(**facts: Any) -> ProbeResult:
+    return result(None, kind=RequestKind.LOAD, course=None, **facts)
 
 
 def test_a_load_says_nothing_of_what_probes_take_and_the_next_one_waits_an_interval() -> None:
@@ -472,6 +477,6 @@ def test_a_refused_probe_is_not_the_first_after_a_load() -> None:
 def test_a_queue_that_is_never_shorter_is_still_a_queue() -> None:
     state = known()
     for _ in range(6):
-        state = after(result(None, course=Course(0.001, 76.5)), state)
+        state = after(result(None, course=RequestOverhead(0.001, 76.5)), state)
     assert record_of(state).queue_seconds == pytest.approx(75.5)
     assert state.backoffs > 1

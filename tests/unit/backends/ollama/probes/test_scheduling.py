@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from phasewatch.backends.ollama.inventory import Inventory
-from phasewatch.backends.ollama.probes.request import Kind, Request
+from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.scheduling import (
     EXPIRY_MARGIN,
     LONGEST_LONG_PROBE,
@@ -18,20 +18,27 @@ from phasewatch.backends.ollama.probes.scheduling import (
     skipped_as_gone,
     still_loaded,
 )
-from phasewatch.backends.ollama.state import Key, Measurement, ModelState, OllamaState, Residency, Shown
+from phasewatch.backends.ollama.state import (
+    ModelDescription,
+    ModelKey,
+    ModelState,
+    OllamaState,
+    ProbeMeasurement,
+    Residency,
+)
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
 from phasewatch.models.costs import ModelCosts
-from phasewatch.snapshot.probes import Skip
+from phasewatch.snapshot.probes import SkipReason
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded, stored
 
 NOW: Final = 1000.0
-KEY: Final[Key] = ("a:latest", A)
-OTHER: Final[Key] = ("b:latest", B)
+KEY: Final[ModelKey] = ("a:latest", A)
+OTHER: Final[ModelKey] = ("b:latest", B)
 SETTINGS: Final = ProbeSettings()
 
 
 def resident(
-    key: Key = KEY, user_expires_at: float | None = WALL + 300, changed_at: float = 0.0, **facts: Any
+    key: ModelKey = KEY, user_expires_at: float | None = WALL + 300, changed_at: float = 0.0, **facts: Any
 ) -> Residency:
     return Residency(
         witnessed=True,
@@ -51,24 +58,24 @@ def ready(residency: Residency | None = None, seen: Inventory | None = None, **f
 
 def decide(
     state: OllamaState, settings: ProbeSettings = SETTINGS, now: float = NOW
-) -> tuple[OllamaState, Request | None]:
+) -> tuple[OllamaState, ProbeRequest | None]:
     return plan(state, settings, now, WALL, seeded(1))
 
 
-def sent(state: OllamaState, settings: ProbeSettings = SETTINGS) -> Request:
+def sent(state: OllamaState, settings: ProbeSettings = SETTINGS) -> ProbeRequest:
     _, request = decide(state, settings)
     assert request is not None
     return request
 
 
-def skipped(state: OllamaState, settings: ProbeSettings = SETTINGS) -> Skip:
+def skipped(state: OllamaState, settings: ProbeSettings = SETTINGS) -> SkipReason:
     """Why nothing is sent: the one reason that was counted."""
     after, request = decide(state, settings)
     assert request is None
     return only_reason(after)
 
 
-def only_reason(state: OllamaState) -> Skip:
+def only_reason(state: OllamaState) -> SkipReason:
     (reason,) = [reason for record in state.records.values() for reason, count in record.skipped.items() if count]
     return reason
 
@@ -79,7 +86,7 @@ def told(**models: Any) -> ProbeSettings:
 
 def test_a_model_in_memory_that_is_due_is_probed_with_its_context() -> None:
     request = sent(ready())
-    assert (request.kind, request.key) == (Kind.SHORT, KEY)
+    assert (request.kind, request.key) == (RequestKind.SHORT, KEY)
     assert isinstance(request.body["options"], Mapping)
     assert request.body["options"]["num_ctx"] == 4096
 
@@ -100,47 +107,49 @@ def test_a_model_that_is_only_on_disk_is_not_even_due() -> None:
 
 
 GONE_ON_DISK: Final = inventory(loaded(), disk=())
-CASES: Final[list[tuple[str, OllamaState, Skip]]] = [
-    ("it was quarantined", ready(quarantine="it reloads"), Skip.QUARANTINED),
-    ("its name stands for another", ready(seen=inventory(loaded(), disk=(stored(digest=B),))), Skip.REPLACED),
-    ("its name stands for nothing", ready(seen=GONE_ON_DISK), Skip.REPLACED),
-    ("the disk was not looked at", ready(seen=Inventory((loaded(),))), Skip.REPLACED),
-    ("it runs elsewhere", ready(seen=inventory(loaded(), disk=(stored(remote=True),))), Skip.REMOTE),
+CASES: Final[list[tuple[str, OllamaState, SkipReason]]] = [
+    ("it was quarantined", ready(quarantine="it reloads"), SkipReason.QUARANTINED),
+    ("its name stands for another", ready(seen=inventory(loaded(), disk=(stored(digest=B),))), SkipReason.REPLACED),
+    ("its name stands for nothing", ready(seen=GONE_ON_DISK), SkipReason.REPLACED),
+    ("the disk was not looked at", ready(seen=Inventory((loaded(),))), SkipReason.REPLACED),
+    ("it runs elsewhere", ready(seen=inventory(loaded(), disk=(stored(remote=True),))), SkipReason.REMOTE),
     (
         "it makes embeddings",
         ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset({"embedding"})),))),
-        Skip.NO_COMPLETION,
+        SkipReason.NO_COMPLETION,
     ),
     (
         "it makes images",
         ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset({"completion", "image"})),))),
-        Skip.NO_COMPLETION,
+        SkipReason.NO_COMPLETION,
     ),
     (
         "it can do nothing",
         ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset()),))),
-        Skip.NO_COMPLETION,
+        SkipReason.NO_COMPLETION,
     ),
-    ("the server was busy", replace(ready(), backoff_until=NOW + 1), Skip.BACKOFF),
-    ("probes have had their share", replace(ready(), rest_until=NOW + 1), Skip.BUDGET),
-    ("its context is not known", ready(resident(context_length=None)), Skip.CONTEXT_UNKNOWN),
-    ("its context holds no prompt", ready(resident(context_length=120)), Skip.CONTEXT_TOO_SMALL),
-    ("its expiry is not known", ready(resident(expires_at=None)), Skip.EXPIRING),
-    ("its users' expiry is not known", ready(resident(user_expires_at=None)), Skip.EXPIRING),
-    ("its expiry has passed: a request runs", ready(resident(expires_at=WALL - 1)), Skip.ACTIVE),
-    ("a request has just ended", ready(resident(changed_at=NOW - 2.9)), Skip.ACTIVE),
-    ("it lives by probes alone", ready(resident(user_expires_at=WALL)), Skip.USERS_GONE),
-    ("it leaves soon", ready(resident(expires_at=WALL + EXPIRY_MARGIN - 0.1)), Skip.EXPIRING),
+    ("the server was busy", replace(ready(), backoff_until=NOW + 1), SkipReason.BACKOFF),
+    ("probes have had their share", replace(ready(), rest_until=NOW + 1), SkipReason.BUDGET),
+    ("its context is not known", ready(resident(context_length=None)), SkipReason.CONTEXT_UNKNOWN),
+    ("its context holds no prompt", ready(resident(context_length=120)), SkipReason.CONTEXT_TOO_SMALL),
+    ("its expiry is not known", ready(resident(expires_at=None)), SkipReason.EXPIRING),
+    ("its users' expiry is not known", ready(resident(user_expires_at=None)), SkipReason.EXPIRING),
+    ("its expiry has passed: a request runs", ready(resident(expires_at=WALL - 1)), SkipReason.ACTIVE),
+    ("a request has just ended", ready(resident(changed_at=NOW - 2.9)), SkipReason.ACTIVE),
+    ("it lives by probes alone", ready(resident(user_expires_at=WALL)), SkipReason.USERS_GONE),
+    ("it leaves soon", ready(resident(expires_at=WALL + EXPIRY_MARGIN - 0.1)), SkipReason.EXPIRING),
     (
         "it leaves before two probes' time is over",
-        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 11), cost={Kind.SHORT: 1.0, Kind.LONG: 6.0}),
-        Skip.EXPIRING,
+        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 11), cost={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0}),
+        SkipReason.EXPIRING,
     ),
 ]
 
 
 @pytest.mark.parametrize(("state", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_probe_that_would_harm_or_say_nothing_is_skipped_for_its_reason(state: OllamaState, reason: Skip) -> None:
+def test_a_probe_that_would_harm_or_say_nothing_is_skipped_for_its_reason(
+    state: OllamaState, reason: SkipReason
+) -> None:
     assert skipped(state) is reason
 
 
@@ -151,7 +160,7 @@ JUST_SO: Final[list[tuple[str, OllamaState]]] = [
     ("it stays for the margin", ready(resident(expires_at=WALL + EXPIRY_MARGIN))),
     (
         "it stays for the margin and two probes",
-        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 12), cost={Kind.SHORT: 1.0, Kind.LONG: 6.0}),
+        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 12), cost={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0}),
     ),
     ("an older server does not say what it can do", ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))),
 ]
@@ -167,28 +176,28 @@ def test_a_model_expires_by_the_servers_clock(ahead: float) -> None:
     there = resident(user_expires_at=WALL + ahead + 300, expires_at=WALL + ahead + 300)
     assert sent(ready(there, replace(inventory(there.model), ahead=ahead))).key == KEY
     gone = resident(user_expires_at=WALL + ahead - 1, expires_at=WALL + ahead + 300)
-    assert skipped(ready(gone, replace(inventory(gone.model), ahead=ahead))) is Skip.USERS_GONE
+    assert skipped(ready(gone, replace(inventory(gone.model), ahead=ahead))) is SkipReason.USERS_GONE
 
 
 def test_what_a_model_can_do_is_taken_from_show_where_the_list_does_not_say() -> None:
     silent = ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))
-    embedding = replace(silent, shown={A: Shown(frozenset({"embedding"}), ModelCosts())})
-    assert skipped(embedding) is Skip.NO_COMPLETION
-    sent(replace(silent, shown={A: Shown(frozenset({"completion"}), ModelCosts())}))
-    sent(replace(silent, shown={A: Shown(None, ModelCosts())}))
+    embedding = replace(silent, shown={A: ModelDescription(frozenset({"embedding"}), ModelCosts())})
+    assert skipped(embedding) is SkipReason.NO_COMPLETION
+    sent(replace(silent, shown={A: ModelDescription(frozenset({"completion"}), ModelCosts())}))
+    sent(replace(silent, shown={A: ModelDescription(None, ModelCosts())}))
 
 
 def test_a_skip_is_counted_when_its_reason_changes_and_once_an_interval() -> None:
     state, _ = decide(replace(ready(), backoff_until=NOW + 1e6))
     for second in range(1, 300):
         state, _ = decide(state, now=NOW + second)
-    assert state.records[KEY[0]].skipped[Skip.BACKOFF] == 1
+    assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 1
     state, _ = decide(state, now=NOW + 300)
-    assert state.records[KEY[0]].skipped[Skip.BACKOFF] == 2
+    assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 2
     state, _ = decide(replace(state, backoff_until=0.0, rest_until=NOW + 1e6), now=NOW + 301)
-    assert state.records[KEY[0]].skipped[Skip.BUDGET] == 1
+    assert state.records[KEY[0]].skipped[SkipReason.BUDGET] == 1
     state, _ = decide(replace(state, backoff_until=NOW + 1e6), now=NOW + 302)
-    assert state.records[KEY[0]].skipped[Skip.BACKOFF] == 3
+    assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 3
 
 
 def test_the_longest_overdue_is_probed_first_and_one_that_is_skipped_holds_up_nobody() -> None:
@@ -204,7 +213,7 @@ def test_the_longest_overdue_is_probed_first_and_one_that_is_skipped_holds_up_no
     after, request = decide(replace(two, models={**two.models, OTHER: replace(two.models[OTHER], quarantine="x")}))
     assert request is not None
     assert request.key == KEY
-    assert only_reason(after) is Skip.QUARANTINED
+    assert only_reason(after) is SkipReason.QUARANTINED
 
 
 def test_a_model_that_the_operator_excludes_is_never_due() -> None:
@@ -233,24 +242,24 @@ def measured(**facts: Any) -> dict[str, Any]:
     """What is known after a short probe."""
     return {
         "tokens_per_word": 1.4,
-        "measurements": {Kind.SHORT: Measurement(NOW - 300, figures(**facts))},
+        "measurements": {RequestKind.SHORT: ProbeMeasurement(NOW - 300, figures(**facts))},
         "long_due": NOW - 1,
     }
 
 
 def test_a_long_probe_comes_after_a_short_one_when_its_time_has_come() -> None:
-    assert sent(ready(**measured())).kind is Kind.LONG
-    assert sent(ready(**{**measured(), "long_due": NOW + 1})).kind is Kind.SHORT
-    assert sent(ready(**{**measured(), "measurements": {}})).kind is Kind.SHORT
-    assert sent(ready(**{**measured(), "tokens_per_word": None})).kind is Kind.SHORT
-    assert sent(ready(resident(context_length=700), **measured())).kind is Kind.SHORT
+    assert sent(ready(**measured())).kind is RequestKind.LONG
+    assert sent(ready(**{**measured(), "long_due": NOW + 1})).kind is RequestKind.SHORT
+    assert sent(ready(**{**measured(), "measurements": {}})).kind is RequestKind.SHORT
+    assert sent(ready(**{**measured(), "tokens_per_word": None})).kind is RequestKind.SHORT
+    assert sent(ready(resident(context_length=700), **measured())).kind is RequestKind.SHORT
 
 
 def test_a_long_probe_that_would_take_too_long_is_not_sent() -> None:
     """Ten times the short prompt's time and one output."""
     short = (LONGEST_LONG_PROBE - 1.0) / 10
-    assert sent(ready(**measured(prompt_seconds=short - 0.01, decode_seconds=1.0))).kind is Kind.LONG
-    assert sent(ready(**measured(prompt_seconds=short + 0.01, decode_seconds=1.0))).kind is Kind.SHORT
+    assert sent(ready(**measured(prompt_seconds=short - 0.01, decode_seconds=1.0))).kind is RequestKind.LONG
+    assert sent(ready(**measured(prompt_seconds=short + 0.01, decode_seconds=1.0))).kind is RequestKind.SHORT
 
 
 def empty(**facts: Any) -> OllamaState:
@@ -263,10 +272,10 @@ LOADING: Final = told(a={"load": True, "options": {"num_ctx": 8192}})
 
 def test_a_model_that_may_be_loaded_is_loaded_as_the_operator_says_where_nothing_else_is() -> None:
     request = sent(empty(), LOADING)
-    assert (request.kind, request.key) == (Kind.LOAD, KEY)
+    assert (request.kind, request.key) == (RequestKind.LOAD, KEY)
     assert request.body["options"] == {"num_ctx": 8192}
     full = replace(empty(), inventory=inventory(loaded(*OTHER), disk=(stored(), stored(*OTHER))))
-    assert skipped(full, LOADING) is Skip.OTHERS_LOADED
+    assert skipped(full, LOADING) is SkipReason.OTHERS_LOADED
 
 
 def test_a_model_that_was_loaded_within_the_last_interval_is_not_loaded_again() -> None:
@@ -274,17 +283,17 @@ def test_a_model_that_was_loaded_within_the_last_interval_is_not_loaded_again() 
     state = OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: waiting})
     assert decide(state, LOADING)[1] is None
     ready_again = replace(state, models={KEY: replace(waiting, load_due=NOW)})
-    assert sent(ready_again, LOADING).kind is Kind.LOAD
+    assert sent(ready_again, LOADING).kind is RequestKind.LOAD
 
 
 def test_a_model_that_runs_elsewhere_or_makes_embeddings_is_not_loaded_either() -> None:
     for facts, reason in (
-        ({"remote": True}, Skip.REMOTE),
-        ({"capabilities": frozenset({"embedding"})}, Skip.NO_COMPLETION),
+        ({"remote": True}, SkipReason.REMOTE),
+        ({"capabilities": frozenset({"embedding"})}, SkipReason.NO_COMPLETION),
     ):
         state = replace(empty(), inventory=inventory(disk=(stored(**facts),)))
         assert skipped(state, LOADING) is reason
-    assert skipped(empty(backoff_until=NOW + 1), LOADING) is Skip.BACKOFF
+    assert skipped(empty(backoff_until=NOW + 1), LOADING) is SkipReason.BACKOFF
 
 
 def test_only_what_is_on_disk_and_allowed_can_be_loaded() -> None:
@@ -309,7 +318,7 @@ def test_a_model_is_there_while_it_is_in_memory_whatever_its_name_stands_for() -
 
 
 def test_a_model_that_was_unloaded_at_the_last_moment_is_skipped_as_such() -> None:
-    assert only_reason(skipped_as_gone(ready(), KEY, NOW, 300.0)) is Skip.UNLOADED
+    assert only_reason(skipped_as_gone(ready(), KEY, NOW, 300.0)) is SkipReason.UNLOADED
     assert skipped_as_gone(ready(), OTHER, NOW, 300.0) == ready()
 
 
