@@ -19,7 +19,7 @@ from phasewatch import __version__
 from phasewatch.base.units import duration
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
 from phasewatch.config.resolve import parse_config
-from phasewatch.hardware.resolve import Resolved, resolve
+from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
 from tests.agreement.test_deploy_kubernetes import (
     KUBERNETES,
     PLACES,
@@ -184,9 +184,12 @@ def sidecar_disagreements(objects: list[Object], configuration: str, monitors: l
     (sidecar,) = (one for one in monitors if "sidecar" in str(one["spec"]))
     if f"{target.name};(.+);(.+)" not in json.dumps(sidecar):
         yield f"the name {target.name} does not become that of the Pod"
-    node, configured = resolve(pod["nodeSelector"]["nvidia.com/gpu.product"]), resolve(target.device.name or "")
-    assert isinstance(node, Resolved)
-    assert isinstance(configured, Resolved)
+    node, configured = (
+        resolve_device(pod["nodeSelector"]["nvidia.com/gpu.product"]),
+        resolve_device(target.device.name or ""),
+    )
+    assert isinstance(node, ResolvedDevice)
+    assert isinstance(configured, ResolvedDevice)
     if node.device != configured.device:
         yield "the device is not that of the node"
     if str(target.device.count) != server["resources"]["limits"]["nvidia.com/gpu"]:

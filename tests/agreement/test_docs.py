@@ -61,7 +61,7 @@ from phasewatch.snapshot.models import ModelDetails
 from phasewatch.snapshot.probes import DiscardReason, ProbeReason, SkipReason
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import _WebSchema, load_web_config
-from tests.support.model_folders import config, write_json
+from tests.support.model_folders import load_config, write_json
 from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.processes import needs
@@ -204,9 +204,9 @@ def test_every_reason_is_documented_and_nothing_else_is(name: str, head: tuple[s
 
 def test_every_source_of_a_fact_is_documented_and_nothing_else_is() -> None:
     rows = [cells for _, cells in tables(page("docs/metrics.md"), "source", "of", "meaning")]
-    assert {code(source) for source, of, _ in rows if "devices" in of} == {*facts.Source}
-    assert {code(source) for source, of, _ in rows if "models" in of} == {*costs.Source}
-    assert len(rows) == len({*facts.Source, *costs.Source})
+    assert {code(source) for source, of, _ in rows if "devices" in of} == {*facts.DeviceSource}
+    assert {code(source) for source, of, _ in rows if "models" in of} == {*costs.ModelSource}
+    assert len(rows) == len({*facts.DeviceSource, *costs.ModelSource})
 
 
 def test_the_number_of_series_of_a_vllm_is_the_one_that_recordings_show(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_the_number_of_series_of_a_vllm_is_the_one_that_recordings_show(tmp_path
     )
     assert told
     whole, target, engine, ceilings, further, own = map(int, told.groups())
-    write_json(tmp_path / "config.json", config("llama-3.1-8b"))
+    write_json(tmp_path / "config.json", load_config("llama-3.1-8b"))
     known = replace(CHAT, device=DeviceSettings(name="NVIDIA L40S"), model=ModelSettings(path=tmp_path))
     assert target + engine == most("batch-ramp")
     assert target + 2 * engine == most("data-parallel")

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from phasewatch.backends.vllm.metric_names import UPSTREAM
 from phasewatch.base.errors import Reason
 from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
-from phasewatch.hardware.table import devices
+from phasewatch.hardware.table import load_devices
 from phasewatch.metrics.collector import build_target_families
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
@@ -65,7 +65,7 @@ def test_the_number_of_series_is_that_of_the_metrics_page() -> None:
 def test_the_number_of_devices_is_that_of_the_table() -> None:
     told = re.search(r"knows some (\d+)0 devices", README)
     assert told
-    assert int(told[1]) == len(devices()) // 10
+    assert int(told[1]) == len(load_devices()) // 10
 
 
 def test_the_number_of_alerts_is_that_of_the_rules() -> None:

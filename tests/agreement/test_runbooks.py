@@ -22,7 +22,7 @@ from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from tests.agreement.test_docs import CHAT, COMMANDS, FENCE, anchors, fences, flags_of, probed
-from tests.support.model_folders import config, write_json
+from tests.support.model_folders import load_config, write_json
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.processes import needs
 from tests.unit.analysis.test_advice import CALM, FLAGS
@@ -214,7 +214,7 @@ _NAME: Final = re.compile(r"(?<![\w:.\[\"])[a-zA-Z_:][\w:]*(?!\s*\(|[\w:])")
 def world(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Labels]]:
     """Every series that a query may meet, as a real vLLM, a simulated Ollama, the exporter and Prometheus show them."""
     folder = tmp_path_factory.mktemp("model")
-    write_json(folder / "config.json", config("llama-3.1-8b"))
+    write_json(folder / "config.json", load_config("llama-3.1-8b"))
     target = replace(CHAT, device=DeviceSettings(name="NVIDIA L40S"), model=ModelSettings(path=folder))
     lines = [json.loads(line) for line in as_json(RecordingReader(RECORDINGS / "mfu-metrics.jsonl.xz"), target)]
     vllm = [(metric["name"], metric["labels"]) for line in lines[::10] for metric in line["metrics"]]

@@ -13,10 +13,9 @@ from typing import Final
 import pytest
 
 from phasewatch.analysis.ceiling import Ceiling, compute_single_stream_ceiling
-from phasewatch.hardware.facts import DeviceFacts, Layout
-from phasewatch.hardware.facts import Source as DeviceSource
-from phasewatch.hardware.resolve import Resolved, resolve
-from phasewatch.models.costs import Experts, KvCache, KvLayers, ModelCosts, Source, WeightReads
+from phasewatch.hardware.facts import DeviceFacts, DeviceLayout, DeviceSource
+from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
+from phasewatch.models.costs import Experts, KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 from tests.support.paths import ROOT
 from tests.support.steady_load import Steady, measured
 
@@ -79,9 +78,9 @@ class Model:
         dense = self.read * GB - sum(group.per_token * group.bytes_each for group in self.experts)
         return ModelCosts(
             weight_bytes=self.file and self.file * GB,
-            weight_source=Source.CONFIG,
+            weight_source=ModelSource.CONFIG,
             reads=WeightReads(dense, None, experts=self.experts),
-            kv_cache=KvCache((KvLayers(self.kv / 2),), 2.0, Source.CONFIG),
+            kv_cache=KvCache((KvLayers(self.kv / 2),), 2.0, ModelSource.CONFIG),
         )
 
 
@@ -136,7 +135,7 @@ class Published:
     percent: float
     file: float | None = None
     count: int = 1
-    layout: Layout = Layout.TENSOR
+    layout: DeviceLayout = DeviceLayout.TENSOR
 
     def facts(self) -> DeviceFacts:
         """The devices, as the exporter holds them."""
@@ -146,12 +145,12 @@ class Published:
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_the_bandwidths_are_those_of_the_shipped_table(name: str) -> None:
-    found = resolve(name)
-    assert isinstance(found, Resolved)
+    found = resolve_device(name)
+    assert isinstance(found, ResolvedDevice)
     assert found.memory_bandwidth == pytest.approx(DEVICES[name][0] * GB)
 
 
-def devices(name: str, bandwidth: float, count: int = 1, layout: Layout = Layout.TENSOR) -> DeviceFacts:
+def devices(name: str, bandwidth: float, count: int = 1, layout: DeviceLayout = DeviceLayout.TENSOR) -> DeviceFacts:
     return DeviceFacts(name, count, layout, bandwidth * GB, DeviceSource.TABLE)
 
 
@@ -195,7 +194,7 @@ def _scoreboard() -> Iterator[Published]:
 PUBLISHED: Final = (
     *_scoreboard(),
     Published(
-        SCOREBOARD, "llama.cpp, 2024", "GeForce RTX 3090", "Llama-3-70B Q4_K_M", 16.29, 73, 74, 2, Layout.PIPELINE
+        SCOREBOARD, "llama.cpp, 2024", "GeForce RTX 3090", "Llama-3-70B Q4_K_M", 16.29, 73, 74, 2, DeviceLayout.PIPELINE
     ),
     Published(GPT_FAST, "gpt-fast", "A100 SXM4 80GB", "Llama-2-7B bf16", 104.9, 68, 69),
     Published(GPT_FAST, "gpt-fast", "A100 SXM4 80GB", "Llama-2-7B int8", 155.58, 52),
@@ -293,8 +292,8 @@ def test_long_contexts_are_read_as_well(length: int, speed: float, weights: floa
 
 
 def test_a_layer_split_is_held_against_one_card_and_not_against_the_sum() -> None:
-    (row,) = (row for row in PUBLISHED if row.layout is Layout.PIPELINE)
-    sum_of_both = replace(row, layout=Layout.TENSOR)
+    (row,) = (row for row in PUBLISHED if row.layout is DeviceLayout.PIPELINE)
+    sum_of_both = replace(row, layout=DeviceLayout.TENSOR)
     assert alone(sum_of_both).decode_ceiling_ratio["read"] * 100 == pytest.approx(36, abs=1)
     assert alone(row).decode_ceiling_ratio["read"] * 100 == pytest.approx(73, abs=1)
 

@@ -25,8 +25,7 @@ from phasewatch.metrics.collector import build_target_families
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from tests.support.fakes import Exporter
-from tests.support.model_folders import config as model_config
-from tests.support.model_folders import write_json
+from tests.support.model_folders import load_config, write_json
 from tests.support.ollama_hours import somebody, watch
 from tests.support.pages import bodies
 from tests.support.paths import RECORDINGS
@@ -172,7 +171,7 @@ def filled(
     lines: list[str] = []
     model = folder / "model"
     model.mkdir()
-    write_json(model / "config.json", model_config("llama-recordings"))
+    write_json(model / "config.json", load_config("llama-recordings"))
     for recording, name in fleet.items():
         exporters = (FIRST, OTHER) if name == TWICE else (FIRST,)
         lines += recorded_lines(recording, name, model, end, exporters)

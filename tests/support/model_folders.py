@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from phasewatch.models.shape.architecture import Architecture, architecture
+from phasewatch.models.shape.architecture import Architecture, read_architecture
 from tests.support.paths import MODELS
 
 _BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4, "I64": 8, "U8": 1}
@@ -15,15 +15,15 @@ Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Data type and shape by the name of a tensor."""
 
 
-def config(name: str, **changes: Any) -> dict[str, Any]:
+def load_config(name: str, **changes: Any) -> dict[str, Any]:
     """The config.json of a model, with some keys changed; a key that is changed to ... is left out."""
     document: dict[str, Any] = json.loads((MODELS / f"{name}.json").read_text()) | changes
     return {key: value for key, value in document.items() if value is not ...}
 
 
-def model(name: str, **changes: Any) -> Architecture:
+def load_model(name: str, **changes: Any) -> Architecture:
     """The language model of such a file."""
-    return architecture(config(name, **changes))
+    return read_architecture(load_config(name, **changes))
 
 
 def write_json(path: Path, document: object) -> Path:

@@ -17,7 +17,7 @@ from phasewatch.demo.vllm.load import Crowd, Workload
 from phasewatch.demo.vllm.page import VERSION, metrics_page
 from phasewatch.demo.vllm.settings import Settings
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
-from phasewatch.models.sources.folder import costs_of_folder
+from phasewatch.models.sources.folder import read_folder_costs
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import EngineSnapshot, ServerFacts
 
@@ -66,7 +66,7 @@ def simulated(*workloads: Workload, settings: Settings = SERVER, seed: int = 1) 
 def readings(server: Server, watched: Target, times: Iterator[float]) -> Iterator[tuple[float, EngineSnapshot]]:
     """What is shown of the only engine after each scrape, at these times."""
     device, _ = resolve_devices(watched, ())
-    state = TargetState(equipment=Equipment(device, costs_of_folder(MODEL)[0]), facts=ServerFacts(version=VERSION))
+    state = TargetState(equipment=Equipment(device, read_folder_costs(MODEL)[0]), facts=ServerFacts(version=VERSION))
     reader = PageReader()
     for time in times:
         server.advance(time)

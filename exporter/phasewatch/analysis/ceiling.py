@@ -20,7 +20,7 @@ from phasewatch.analysis.phases import Phases, divide
 from phasewatch.analysis.queue import Load, compute_mean_prompt_tokens
 from phasewatch.analysis.window import EngineHistory, Increase
 from phasewatch.base.optional import add, multiply
-from phasewatch.hardware.facts import DeviceFacts, Layout, Precision, Source
+from phasewatch.hardware.facts import DeviceFacts, DeviceLayout, DeviceSource, Precision
 from phasewatch.models.costs import ModelCosts
 
 _PER_PARAMETER: Final = 2
@@ -201,17 +201,17 @@ def _told(source: StrEnum | None, value: float | None) -> dict[str, float]:
 
 def _devices(device: DeviceFacts, engines: int) -> float:
     """How many devices serve one engine together."""
-    return device.count / engines if device.layout is Layout.REPLICA else device.count
+    return device.count / engines if device.layout is DeviceLayout.REPLICA else device.count
 
 
 def _of_one_request(device: DeviceFacts, rate: float | None) -> float | None:
     """What one request gets of a rate of each device: they work on it together, or one after the other, or one does."""
-    return multiply(rate, device.count) if device.layout is Layout.TENSOR else rate
+    return multiply(rate, device.count) if device.layout is DeviceLayout.TENSOR else rate
 
 
 def _host_bandwidth(device: DeviceFacts) -> float | None:
     """Bandwidth of the host's memory; what was measured is that of the host, even where it stands for the device."""
-    if device.cpu_memory_bandwidth is None and device.bandwidth_source is Source.MEASURED:
+    if device.cpu_memory_bandwidth is None and device.bandwidth_source is DeviceSource.MEASURED:
         return device.memory_bandwidth
     return device.cpu_memory_bandwidth
 
@@ -219,7 +219,7 @@ def _host_bandwidth(device: DeviceFacts) -> float | None:
 def _flops(device: DeviceFacts, precision: Precision | None) -> float | None:
     """Operations per second of one device at the precision of the model; the operator gives the figure for that one."""
     compute = device.compute
-    if device.compute_source is Source.CONFIG:
+    if device.compute_source is DeviceSource.CONFIG:
         return compute.bits16
     rates = {Precision.BITS16: compute.bits16, Precision.FP8: compute.fp8, Precision.INT8: compute.int8}
     return None if precision is None else rates[precision]

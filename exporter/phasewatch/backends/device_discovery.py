@@ -9,7 +9,7 @@ from phasewatch.backends.equipment import detect_local_devices, is_local, resolv
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.config.resolve import Target
-from phasewatch.hardware.detect import Reported, dcgm_devices
+from phasewatch.hardware.detect import ReportedDevice, parse_dcgm_page
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.scrape.http import HTTP_OK, get, new_client
 
@@ -57,7 +57,7 @@ class DeviceFinder:
             self._say(f"{note} ({self._no_driver})" if self._no_driver else note, once=note)
         return None if facts == before else facts
 
-    async def _reported(self) -> tuple[Reported, ...]:
+    async def _reported(self) -> tuple[ReportedDevice, ...]:
         """What drivers and a DCGM exporter tell, if the operator has not named the device.
 
         Raises:
@@ -72,13 +72,13 @@ class DeviceFinder:
             self._no_driver = detected.reason
         return await self._from_page(self._target.device.page) if self._target.device.page else ()
 
-    async def _from_page(self, url: str) -> tuple[Reported, ...]:
+    async def _from_page(self, url: str) -> tuple[ReportedDevice, ...]:
         async with new_client(url, self._target.tls, self._transport) as client:
             answer = await get(client, url, headers=_ACCEPT, deadline=self._target.timeout, limit=PAGE_LIMIT)
         if answer.status != HTTP_OK:
             raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {answer.status} instead of 200")
         # A large page takes long to read; the targets go on meanwhile.
-        detected = await asyncio.to_thread(lambda: dcgm_devices(answer.body.decode(errors="replace")))
+        detected = await asyncio.to_thread(lambda: parse_dcgm_page(answer.body.decode(errors="replace")))
         if not detected.devices:
             raise ScrapeError(Reason.NO_METRICS, detected.reason or "no device")
         return detected.devices

@@ -8,21 +8,20 @@ from urllib.parse import urlsplit
 
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.resolve import Target
-from phasewatch.hardware.combine import device_facts
-from phasewatch.hardware.detect import Detected, Reported, amd_devices, nvidia_devices
-from phasewatch.hardware.facts import DeviceFacts, Layout
-from phasewatch.hardware.measure import stored
-from phasewatch.hardware.resolve import Resolved, resolve
+from phasewatch.hardware.combine import combine_device_facts
+from phasewatch.hardware.detect import DetectedDevices, ReportedDevice, detect_amd_devices, detect_nvidia_devices
+from phasewatch.hardware.facts import DeviceFacts, DeviceLayout
+from phasewatch.hardware.measure import load_stored_measurement
+from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
 from phasewatch.models.costs import ModelCosts
-from phasewatch.models.fields import brief
+from phasewatch.models.errors import shorten
 from phasewatch.models.settings import ModelSettings
-from phasewatch.models.shape.cache_types import is_known
-from phasewatch.models.shape.kv import with_cache_dtype
-from phasewatch.models.sources.configured import unfit_parameters, with_configuration
-from phasewatch.models.sources.folder import costs_of_folder
-from phasewatch.models.sources.hub import find
+from phasewatch.models.shape.cache_types import apply_cache_dtype, is_known_cache_dtype
+from phasewatch.models.sources.configured import apply_model_settings, describe_unfit_parameters
+from phasewatch.models.sources.folder import read_folder_costs
+from phasewatch.models.sources.hub import find_in_hub_cache
 
-_USUAL_LAYOUT: Final = {"vllm": Layout.TENSOR, "ollama": Layout.PIPELINE}
+_USUAL_LAYOUT: Final = {"vllm": DeviceLayout.TENSOR, "ollama": DeviceLayout.PIPELINE}
 """vLLM divides every layer; llama.cpp gives each device some of the layers."""
 
 
@@ -54,8 +53,8 @@ def combine_model_costs(
     """
     known = equipment.configured or equipment.models.get(model_name) or ModelCosts()
     if known.kv_cache is not None and cache_dtype is not None and settings.kv_cache_dtype is None:
-        known = replace(known, kv_cache=with_cache_dtype(known.kv_cache, cache_dtype))
-    return with_configuration(known, settings)
+        known = replace(known, kv_cache=apply_cache_dtype(known.kv_cache, cache_dtype))
+    return apply_model_settings(known, settings)
 
 
 def describe_unused_settings(found: ModelCosts, settings: ModelSettings, cache_dtype: str | None) -> tuple[str, ...]:
@@ -66,13 +65,13 @@ def describe_unused_settings(found: ModelCosts, settings: ModelSettings, cache_d
         settings: the operator's word.
         cache_dtype: number format of its KV cache, if the server tells.
     """
-    parameters = unfit_parameters(found, settings)
+    parameters = describe_unfit_parameters(found, settings)
     told = (parameters,) if parameters else ()
     decided = settings.kv_cache_dtype is not None or settings.kv_cache_bytes_per_token is not None
-    if cache_dtype is None or is_known(cache_dtype) or decided:
+    if cache_dtype is None or is_known_cache_dtype(cache_dtype) or decided:
         return told
     unknown = (
-        f"the server keeps its KV cache as {brief(cache_dtype)}, of which it is not known how wide it is: "
+        f"the server keeps its KV cache as {shorten(cache_dtype)}, of which it is not known how wide it is: "
         "set model.kv_cache_bytes_per_token"
     )
     return (*told, unknown)
@@ -87,16 +86,16 @@ def is_local(url: str) -> bool:
         return host == "localhost"
 
 
-def detect_local_devices() -> Detected:
+def detect_local_devices() -> DetectedDevices:
     """The GPUs of this machine, as their drivers tell."""
-    nvidia = nvidia_devices()
+    nvidia = detect_nvidia_devices()
     if nvidia.devices:
         return nvidia
-    amd = amd_devices()
-    return amd if amd.devices else Detected((), f"{nvidia.reason}; {amd.reason}")
+    amd = detect_amd_devices()
+    return amd if amd.devices else DetectedDevices((), f"{nvidia.reason}; {amd.reason}")
 
 
-def resolve_devices(target: Target, reported: tuple[Reported, ...]) -> tuple[DeviceFacts, tuple[str, ...]]:
+def resolve_devices(target: Target, reported: tuple[ReportedDevice, ...]) -> tuple[DeviceFacts, tuple[str, ...]]:
     """The devices of a target, and what to tell the operator about them.
 
     Args:
@@ -104,7 +103,7 @@ def resolve_devices(target: Target, reported: tuple[Reported, ...]) -> tuple[Dev
         reported: by drivers or a DCGM exporter.
     """
     told = target.device
-    facts, notes = device_facts(
+    facts, notes = combine_device_facts(
         name=told.name,
         memory=told.memory,
         count=told.count,
@@ -113,7 +112,7 @@ def resolve_devices(target: Target, reported: tuple[Reported, ...]) -> tuple[Dev
         flops=told.flops,
         cpu_memory_bandwidth=told.cpu_memory_bandwidth,
         reported=reported,
-        measured=stored().memory_bandwidth if is_local(target.url) else None,
+        measured=load_stored_measurement().memory_bandwidth if is_local(target.url) else None,
     )
     if target.backend != "ollama":
         return facts, notes
@@ -127,8 +126,8 @@ def _processors_bandwidth(told: DeviceSettings) -> float | None:
     """Bytes per second of the host's memory where a processor of the table is named as the device of an Ollama, which
     tells for each model how much of it is there.
     """
-    found = resolve(told.name) if told.name else None
-    return found.memory_bandwidth if isinstance(found, Resolved) and found.device.kind == "cpu" else None
+    found = resolve_device(told.name) if told.name else None
+    return found.memory_bandwidth if isinstance(found, ResolvedDevice) and found.device.kind == "cpu" else None
 
 
 def read_root_costs(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tuple[str, ...]]:
@@ -136,9 +135,9 @@ def read_root_costs(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tup
 
     Args:
         root: path or hub id, as the server tells.
-        cache_dtype: see `costs_of_folder`.
+        cache_dtype: see `read_folder_costs`.
     """
-    folder = find(root) if root else None
+    folder = find_in_hub_cache(root) if root else None
     if folder is None:
         return ModelCosts(), ("its files are not on this machine: set model.path, or model.weights",)
-    return costs_of_folder(folder, cache_dtype)
+    return read_folder_costs(folder, cache_dtype)

@@ -130,14 +130,14 @@ def _devices(options: argparse.Namespace) -> int:
     if options.name is not None and options.measure:
         raise ConfigError([Problem("--measure", "measures this machine; leave the NAME out")])
     if options.name is not None:
-        known, text = report.about(options.name, options.memory, measure.stored())
+        known, text = report.describe_name(options.name, options.memory, measure.load_stored_measurement())
         (sys.stdout if known else sys.stderr).write(f"{text}\n")
         return OK if known else INVALID
     if options.measure:
-        measurement = measure.measure()
-        text = report.measured(measurement, measure.store(measurement))
+        measurement = measure.measure_memory_bandwidth()
+        text = report.format_measurement(measurement, measure.store_measurement(measurement))
     else:
-        text = report.table(table.devices(), measure.stored())
+        text = report.format_table(table.load_devices(), measure.load_stored_measurement())
     sys.stdout.write(f"{text}\n")
     return OK
 

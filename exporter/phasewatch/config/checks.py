@@ -130,9 +130,9 @@ def _device_notes(target: TargetSchema, path: str) -> Iterator[Problem]:
     told = target.device
     if told is None or told.name is None or told.memory_bandwidth is not None:
         return
-    from phasewatch.hardware.wording import complaint  # noqa: PLC0415  # reads the table, which most files do not need
+    from phasewatch.hardware.wording import describe_unknown_device  # noqa: PLC0415  # reads the table, which most files do not need
 
-    wrong = complaint(told.name, told.memory)
+    wrong = describe_unknown_device(told.name, told.memory)
     if wrong is not None:
         yield Problem(f"{path}.device.name", wrong)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from phasewatch.hardware.facts import Layout
+from phasewatch.hardware.facts import DeviceLayout
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class DeviceSettings:
     name: str | None = None
     memory: float | None = None
     count: int | None = None
-    layout: Layout | None = None
+    layout: DeviceLayout | None = None
     memory_bandwidth: float | None = None
     flops: float | None = None
     cpu_memory_bandwidth: float | None = None

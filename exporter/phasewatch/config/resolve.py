@@ -31,7 +31,7 @@ from phasewatch.config.schema import (
     TlsSchema,
 )
 from phasewatch.config.yaml_file import describe_error, parse_mapping, read_mapping
-from phasewatch.hardware.facts import Layout
+from phasewatch.hardware.facts import DeviceLayout
 from phasewatch.models.settings import ModelSettings
 
 
@@ -216,7 +216,7 @@ def _interval(target: TargetSchema, file: FileSchema) -> float:
 def _device(target: TargetSchema) -> DeviceSettings:
     told = target.device.model_dump(exclude_none=True, exclude={"layout"}) if target.device else {}
     layout = target.device.layout if target.device else None
-    return DeviceSettings(**told, layout=Layout(layout) if layout else None, page=target.device_from)
+    return DeviceSettings(**told, layout=DeviceLayout(layout) if layout else None, page=target.device_from)
 
 
 def _model(told: ModelSchema | None, base: Path) -> ModelSettings:

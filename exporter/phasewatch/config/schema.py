@@ -12,8 +12,14 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from phasewatch.base import units
-from phasewatch.hardware.facts import FASTEST_COMPUTE, FASTEST_MEMORY, MOST_DEVICES, SLOWEST_COMPUTE, SLOWEST_MEMORY
-from phasewatch.models.shape.cache_types import AUTO, ELEMENT_BYTES, is_known
+from phasewatch.hardware.facts import (
+    MAX_COMPUTE_RATE,
+    MAX_DEVICES,
+    MAX_MEMORY_BANDWIDTH,
+    MIN_COMPUTE_RATE,
+    MIN_MEMORY_BANDWIDTH,
+)
+from phasewatch.models.shape.cache_types import AUTO, ELEMENT_BYTES, is_known_cache_dtype
 
 DEFAULT_INTERVAL: Final = 5.0
 DEFAULT_WINDOW: Final = 60.0
@@ -115,19 +121,19 @@ def _weights(value: float) -> float:
 
 
 def _memory_bandwidth(value: float) -> float:
-    if not SLOWEST_MEMORY <= value <= FASTEST_MEMORY:
+    if not MIN_MEMORY_BANDWIDTH <= value <= MAX_MEMORY_BANDWIDTH:
         raise ValueError("expected 1GB/s to 100TB/s: is the unit right?")
     return value
 
 
 def _device_compute(value: float) -> float:
-    if not SLOWEST_COMPUTE <= value <= FASTEST_COMPUTE:
+    if not MIN_COMPUTE_RATE <= value <= MAX_COMPUTE_RATE:
         raise ValueError("expected 1GFLOPS to 100PFLOPS: is the unit right?")
     return value
 
 
 def _cache_dtype(value: str) -> str:
-    if not is_known(value):
+    if not is_known_cache_dtype(value):
         raise ValueError(f"expected one of {', '.join(sorted((AUTO, *ELEMENT_BYTES)))}, found {units.shown(value)}")
     return value
 
@@ -198,7 +204,7 @@ class DeviceSchema(Section):
     """`device`: what a target runs on."""
 
     name: Annotated[str, AfterValidator(_name)] | None = None
-    count: Annotated[int, Field(ge=1, le=MOST_DEVICES, strict=True)] | None = None
+    count: Annotated[int, Field(ge=1, le=MAX_DEVICES, strict=True)] | None = None
     memory: Size | None = None
     layout: Literal["tensor", "pipeline", "replica"] | None = None
     memory_bandwidth: Bandwidth | None = None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from phasewatch.hardware.resolve import Resolved, resolve
-from phasewatch.models.sources.folder import costs_of_folder
+from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
+from phasewatch.models.sources.folder import read_folder_costs
 
 Figure = TypeVar("Figure")
 
@@ -97,10 +97,10 @@ def machine(device_name: str, folder: Path) -> Machine:
     Raises:
         ValueError: the table has no such device, or device or model do not tell what the roofline needs.
     """
-    device = resolve(device_name)
-    if not isinstance(device, Resolved):
+    device = resolve_device(device_name)
+    if not isinstance(device, ResolvedDevice):
         raise ValueError(f"the table has no single device {device_name!r}: see `phasewatch devices`")  # noqa: TRY004
-    costs, _ = costs_of_folder(folder)
+    costs, _ = read_folder_costs(folder)
     reads = _known(costs.reads, f"weights that a step of {folder} reads")
     cache = _known(costs.kv_cache, f"KV cache of {folder}")
     return Machine(

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from phasewatch.hardware.detect import Reported
-from phasewatch.hardware.facts import ComputeRates, DeviceFacts, Layout, Source
-from phasewatch.hardware.resolve import LONGEST_NAME, Resolved, resolve
-from phasewatch.hardware.wording import ADVICE, CPU, advice, explained, means_this_machine
+from phasewatch.hardware.detect import ReportedDevice
+from phasewatch.hardware.facts import ComputeRates, DeviceFacts, DeviceLayout, DeviceSource
+from phasewatch.hardware.resolve import MAX_NAME_LENGTH, ResolvedDevice, resolve_device
+from phasewatch.hardware.wording import ADVICE, CPU, advise_on_unresolved, explain_unresolved, means_this_machine
 
 _DISAGREEMENT: Final = 0.1
 """Share by which the driver's figure may differ from the table's: clocks of one product differ by a few percent."""
@@ -24,21 +24,21 @@ class _Named:
 
     name: str | None = None
     memory_bandwidth: float | None = None
-    bandwidth_source: Source | None = None
+    bandwidth_source: DeviceSource | None = None
     compute: ComputeRates = _NO_RATES
     note: str | None = None
 
 
-def device_facts(
+def combine_device_facts(
     *,
     name: str | None = None,
     memory: float | None = None,
     count: int | None = None,
-    layout: Layout = Layout.TENSOR,
+    layout: DeviceLayout = DeviceLayout.TENSOR,
     memory_bandwidth: float | None = None,
     flops: float | None = None,
     cpu_memory_bandwidth: float | None = None,
-    reported: Sequence[Reported] = (),
+    reported: Sequence[ReportedDevice] = (),
     measured: float | None = None,
 ) -> tuple[DeviceFacts, tuple[str, ...]]:
     """The facts of a target's devices, and what to tell the operator about them, in plain words.
@@ -62,9 +62,9 @@ def device_facts(
         count=count or 1,
         layout=layout,
         memory_bandwidth=found.memory_bandwidth if memory_bandwidth is None else memory_bandwidth,
-        bandwidth_source=found.bandwidth_source if memory_bandwidth is None else Source.CONFIG,
+        bandwidth_source=found.bandwidth_source if memory_bandwidth is None else DeviceSource.CONFIG,
         compute=found.compute if flops is None else ComputeRates(flops, flops, flops),
-        compute_source=Source.TABLE if known_compute else None if flops is None else Source.CONFIG,
+        compute_source=DeviceSource.TABLE if known_compute else None if flops is None else DeviceSource.CONFIG,
         cpu_memory_bandwidth=measured if cpu_memory_bandwidth is None else cpu_memory_bandwidth,
     )
     return facts, notes
@@ -74,14 +74,14 @@ def _configured(name: str, memory: float | None, measured: float | None) -> _Nam
     if means_this_machine(name):
         if measured is None:
             return _Named(CPU, note="this machine's memory is not measured: run `phasewatch devices --measure`")
-        return _Named(CPU, measured, Source.MEASURED)
-    found = resolve(name, memory)
-    if isinstance(found, Resolved):
+        return _Named(CPU, measured, DeviceSource.MEASURED)
+    found = resolve_device(name, memory)
+    if isinstance(found, ResolvedDevice):
         return _from_table(found, None)
-    return _Named(_kept(name), note=f"device.name: {explained(found)}; {advice(found)}")
+    return _Named(_kept(name), note=f"device.name: {explain_unresolved(found)}; {advise_on_unresolved(found)}")
 
 
-def _reported(reported: Sequence[Reported], count: int | None, memory: float | None) -> _Named:
+def _reported(reported: Sequence[ReportedDevice], count: int | None, memory: float | None) -> _Named:
     if not reported:
         return _Named(note=f"no device is known: {ADVICE}")
     if not _are_alike(reported):
@@ -89,15 +89,15 @@ def _reported(reported: Sequence[Reported], count: int | None, memory: float | N
     if len(reported) > 1 and count is None:
         return _Named(note=f"{len(reported)} GPUs found: set device.count to how many this server uses")
     device = reported[0]
-    found = resolve(device.name or "", device.memory if memory is None else memory, device.profile)
-    if isinstance(found, Resolved):
+    found = resolve_device(device.name or "", device.memory if memory is None else memory, device.profile)
+    if isinstance(found, ResolvedDevice):
         return _from_table(found, device.memory_bandwidth)
     if device.memory_bandwidth is not None:
-        return _Named(_kept(device.name), device.memory_bandwidth, Source.DRIVER)
-    return _Named(_kept(device.name), note=f"{explained(found)}; {advice(found)}")
+        return _Named(_kept(device.name), device.memory_bandwidth, DeviceSource.DRIVER)
+    return _Named(_kept(device.name), note=f"{explain_unresolved(found)}; {advise_on_unresolved(found)}")
 
 
-def _are_alike(reported: Sequence[Reported]) -> bool:
+def _are_alike(reported: Sequence[ReportedDevice]) -> bool:
     """Whether all devices are of one kind, whatever their drivers call it."""
     sizes = [device.memory for device in reported if device.memory is not None]
     if sizes and min(sizes) < (1 - _ALIKE) * max(sizes):
@@ -105,29 +105,29 @@ def _are_alike(reported: Sequence[Reported]) -> bool:
     return len({_kind(device) for device in reported}) == 1
 
 
-def _kind(device: Reported) -> tuple[str | None, str | None]:
-    found = resolve(device.name or "", device.memory, device.profile)
-    return (found.device.name, found.profile) if isinstance(found, Resolved) else (device.name, device.profile)
+def _kind(device: ReportedDevice) -> tuple[str | None, str | None]:
+    found = resolve_device(device.name or "", device.memory, device.profile)
+    return (found.device.name, found.profile) if isinstance(found, ResolvedDevice) else (device.name, device.profile)
 
 
-def _from_table(found: Resolved, driver: float | None) -> _Named:
+def _from_table(found: ResolvedDevice, driver: float | None) -> _Named:
     device = found.device.name
     name = f"{device} {found.profile}" if found.profile else device
     listed = found.memory_bandwidth
     if listed is None:
         if driver is None:
             return _Named(name, compute=found.compute, note=f"the table has no bandwidth of {device}; {ADVICE}")
-        return _Named(name, driver, Source.DRIVER, found.compute)
+        return _Named(name, driver, DeviceSource.DRIVER, found.compute)
     if driver is not None and abs(driver / listed - 1) > _DISAGREEMENT:
         note = (
             f"the driver tells of {driver / 1e9:.4g} GB/s, which is used; the table knows another variant of {device}, "
             f"with {listed / 1e9:.4g} GB/s"
         )
-        return _Named(name, driver, Source.DRIVER, found.compute, note)
+        return _Named(name, driver, DeviceSource.DRIVER, found.compute, note)
     turns = f"{found.name} takes turns on one {device} with other virtual GPUs: the ceiling is of its turns"
-    return _Named(name, listed, Source.TABLE, found.compute, turns if found.shared else None)
+    return _Named(name, listed, DeviceSource.TABLE, found.compute, turns if found.shared else None)
 
 
 def _kept(name: str | None) -> str | None:
     """A name that the table does not have, unless it is too long to be one."""
-    return name if name is not None and len(name) <= LONGEST_NAME else None
+    return name if name is not None and len(name) <= MAX_NAME_LENGTH else None

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from phasewatch.hardware.facts import FASTEST_MEMORY, MOST_DEVICES, SLOWEST_MEMORY
+from phasewatch.hardware.facts import MAX_DEVICES, MAX_MEMORY_BANDWIDTH, MIN_MEMORY_BANDWIDTH
 from phasewatch.hardware.partition import MIG_PROFILE
-from phasewatch.hardware.resolve import Unknown, resolve
+from phasewatch.hardware.resolve import UnknownDevice, resolve_device
 
 _MIB: Final = 2.0**20
 _MOST_MEMORY: Final = 2.0**50
@@ -24,7 +24,7 @@ _MIG_NAME: Final = re.compile(rf".* MIG ({MIG_PROFILE})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportedDevice:
     """One device, or one part of a device that stands for itself.
 
     Attributes:
@@ -41,54 +41,54 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Detected:
+class DetectedDevices:
     """What was found; where that is nothing, `reason` says why, in words for one line of a log."""
 
-    devices: tuple[Reported, ...]
+    devices: tuple[ReportedDevice, ...]
     reason: str | None = None
 
 
-def plausible_bandwidth(value: object) -> float | None:
+def parse_bandwidth(value: object) -> float | None:
     """Bytes per second, if that can be the bandwidth of a device's memory: 1 GB/s to 100 TB/s."""
-    return _within(value, SLOWEST_MEMORY, FASTEST_MEMORY)
+    return _within(value, MIN_MEMORY_BANDWIDTH, MAX_MEMORY_BANDWIDTH)
 
 
-def nvidia_devices() -> Detected:
+def detect_nvidia_devices() -> DetectedDevices:
     """What NVIDIA's driver tells, through nvidia-ml-py."""
     nvml = _library("pynvml")
     if isinstance(nvml, str):
-        return Detected((), f"nvidia-ml-py cannot be used: {nvml}")
+        return DetectedDevices((), f"nvidia-ml-py cannot be used: {nvml}")
     try:
         nvml.nvmlInit()
     except Exception as error:  # noqa: BLE001  # an edge: drivers fail in ways of their own
-        return Detected((), f"NVIDIA's driver cannot be asked: {_in_a_line(error)}")
+        return DetectedDevices((), f"NVIDIA's driver cannot be asked: {_in_a_line(error)}")
     try:
         count = _answer(nvml, "nvmlDeviceGetCount") or 0
-        handles = [_answer(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(min(count, MOST_DEVICES))]
+        handles = [_answer(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(min(count, MAX_DEVICES))]
         found = tuple(device for handle in handles if handle is not None for device in _nvidia(nvml, handle))
     finally:
         _answer(nvml, "nvmlShutdown")
-    return Detected(found, None if found else "NVIDIA's driver shows no GPU")
+    return DetectedDevices(found, None if found else "NVIDIA's driver shows no GPU")
 
 
-def amd_devices() -> Detected:
+def detect_amd_devices() -> DetectedDevices:
     """What AMD's driver tells, through amdsmi."""
     smi = _library("amdsmi")
     if isinstance(smi, str):
-        return Detected((), f"amdsmi cannot be used: {smi}")
+        return DetectedDevices((), f"amdsmi cannot be used: {smi}")
     try:
         smi.amdsmi_init()
     except Exception as error:  # noqa: BLE001  # an edge: drivers fail in ways of their own
-        return Detected((), f"AMD's driver cannot be asked: {_in_a_line(error)}")
+        return DetectedDevices((), f"AMD's driver cannot be asked: {_in_a_line(error)}")
     try:
         handles = _answer(smi, "amdsmi_get_processor_handles")
         found = tuple(_amd(smi, handle) for handle in (handles if isinstance(handles, list | tuple) else ()))
     finally:
         _answer(smi, "amdsmi_shut_down")
-    return Detected(found, None if found else "AMD's driver shows no GPU")
+    return DetectedDevices(found, None if found else "AMD's driver shows no GPU")
 
 
-def dcgm_devices(page: str) -> Detected:
+def parse_dcgm_page(page: str) -> DetectedDevices:
     """What a DCGM exporter's page tells.
 
     Args:
@@ -102,13 +102,15 @@ def dcgm_devices(page: str) -> Detected:
             key = (gpu, labels.get("GPU_I_ID", ""))
             device = found.setdefault(key, _DcgmDevice(labels["modelName"], labels.get("GPU_I_PROFILE") or None))
             device.memory[name] = value
-            if len(found) > MOST_DEVICES:
-                return Detected((), f"the page shows more than {MOST_DEVICES} devices; it is no single DCGM exporter's")
+            if len(found) > MAX_DEVICES:
+                return DetectedDevices(
+                    (), f"the page shows more than {MAX_DEVICES} devices; it is no single DCGM exporter's"
+                )
     except Exception as error:  # noqa: BLE001  # the parser raises whatever a broken line leads it to
-        return Detected((), f"the page is not in the text format of Prometheus: {_in_a_line(error)}")
+        return DetectedDevices((), f"the page is not in the text format of Prometheus: {_in_a_line(error)}")
     split = {gpu for gpu, instance in found if instance}
     devices = tuple(device.reported() for (gpu, instance), device in found.items() if instance or gpu not in split)
-    return Detected(devices, None if devices else "the page has no DCGM_FI_ metrics with a modelName")
+    return DetectedDevices(devices, None if devices else "the page has no DCGM_FI_ metrics with a modelName")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +121,12 @@ class _DcgmDevice:
     profile: str | None
     memory: dict[str, float] = field(default_factory=dict)
 
-    def reported(self) -> Reported:
+    def reported(self) -> ReportedDevice:
         total = self.memory.get("DCGM_FI_DEV_FB_TOTAL")
         used, free = self.memory.get("DCGM_FI_DEV_FB_USED"), self.memory.get("DCGM_FI_DEV_FB_FREE")
         if total is None and used is not None and free is not None:
             total = used + free + self.memory.get("DCGM_FI_DEV_FB_RESERVED", 0.0)
-        return Reported(self.name, None if total is None else _memory(total * _MIB), self.profile)
+        return ReportedDevice(self.name, None if total is None else _memory(total * _MIB), self.profile)
 
 
 def _dcgm_samples(page: str) -> Iterator[tuple[Mapping[str, str], str, float]]:
@@ -136,23 +138,23 @@ def _dcgm_samples(page: str) -> Iterator[tuple[Mapping[str, str], str, float]]:
                 yield sample.labels, sample.name, sample.value
 
 
-def _nvidia(nvml: Any, handle: Any) -> Iterator[Reported]:
+def _nvidia(nvml: Any, handle: Any) -> Iterator[ReportedDevice]:
     """A GPU as one device, or as its instances if it is split."""
     name, memory = _text(_answer(nvml, "nvmlDeviceGetName", handle)), _nvidia_memory(nvml, handle)
     bandwidth = _nvidia_bandwidth(nvml, handle)
     mode = _answer(nvml, "nvmlDeviceGetMigMode", handle)
     if not (isinstance(mode, list | tuple) and mode and mode[0] == 1):
-        yield Reported(name, memory, None, bandwidth)
+        yield ReportedDevice(name, memory, None, bandwidth)
         return
     most = _answer(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
-    for index in range(min(most, MOST_DEVICES)):
+    for index in range(min(most, MAX_DEVICES)):
         instance = _answer(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
         if instance is None:
             continue
         attributes = _answer(nvml, "nvmlDeviceGetAttributes_v2", instance)
         own = _memory(_times(getattr(attributes, "memorySizeMB", None), _MIB)) or _nvidia_memory(nvml, instance)
         profile = _mig_profile(_text(_answer(nvml, "nvmlDeviceGetName", instance)), attributes, own)
-        yield Reported(name, own, profile, _part(bandwidth, own, memory))
+        yield ReportedDevice(name, own, profile, _part(bandwidth, own, memory))
 
 
 def _nvidia_memory(nvml: Any, handle: Any) -> float | None:
@@ -167,7 +169,7 @@ def _nvidia_bandwidth(nvml: Any, handle: Any) -> float | None:
     """
     megahertz = _answer(nvml, "nvmlDeviceGetMaxClockInfo", handle, getattr(nvml, "NVML_CLOCK_MEM", 2))
     bits = _answer(nvml, "nvmlDeviceGetMemoryBusWidth", handle)
-    return plausible_bandwidth(_times(megahertz, bits, 2 * 1e6 / 8))
+    return parse_bandwidth(_times(megahertz, bits, 2 * 1e6 / 8))
 
 
 def _mig_profile(name: str | None, attributes: Any, memory: float | None) -> str:
@@ -193,19 +195,21 @@ def _part(bandwidth: float | None, memory: float | None, whole: float | None) ->
     return bandwidth * eighths / 8 if 1 <= eighths <= 8 else None  # noqa: PLR2004  # of 8 eighths
 
 
-def _amd(smi: Any, handle: Any) -> Reported:
+def _amd(smi: Any, handle: Any) -> ReportedDevice:
     asic = _mapping(_answer(smi, "amdsmi_get_gpu_asic_info", handle))
     video_memory = _mapping(_answer(smi, "amdsmi_get_gpu_vram_info", handle))
     memory = _memory(_times(video_memory.get("vram_size"), _MIB))
     name, pci = _text(asic.get("market_name")), f"pci:{asic.get('device_id')}"
     # Consumer cards may be called just "AMD Radeon Graphics".
-    if isinstance(resolve(name or "", memory), Unknown) and not isinstance(resolve(pci, memory), Unknown):
+    if isinstance(resolve_device(name or "", memory), UnknownDevice) and not isinstance(
+        resolve_device(pci, memory), UnknownDevice
+    ):
         name = pci
     mode = _text(_answer(smi, "amdsmi_get_gpu_compute_partition", handle))
     if mode is not None and re.fullmatch("[DTQC]PX", mode):
-        return Reported(name, memory, mode)
+        return ReportedDevice(name, memory, mode)
     bandwidth = _times(video_memory.get("vram_max_bandwidth"), 1e9)
-    return Reported(name, memory, None, plausible_bandwidth(bandwidth))
+    return ReportedDevice(name, memory, None, parse_bandwidth(bandwidth))
 
 
 def _library(name: str) -> Any:

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-SLOWEST_MEMORY: Final = 1e9
-FASTEST_MEMORY: Final = 1e14
+MIN_MEMORY_BANDWIDTH: Final = 1e9
+MAX_MEMORY_BANDWIDTH: Final = 1e14
 """Bytes per second that the memory of a device can have: what is beyond is a slip of the unit."""
 
-SLOWEST_COMPUTE: Final = 1e9
-FASTEST_COMPUTE: Final = 1e17
+MIN_COMPUTE_RATE: Final = 1e9
+MAX_COMPUTE_RATE: Final = 1e17
 """Operations per second of a device, likewise."""
 
-MOST_DEVICES: Final = 1024
+MAX_DEVICES: Final = 1024
 """Of one server; the largest have 16 GPUs of 7 instances each, and a few of them may work together."""
 
 
-class Layout(StrEnum):
+class DeviceLayout(StrEnum):
     """How several devices share one model."""
 
     TENSOR = "tensor"
@@ -27,7 +27,7 @@ class Layout(StrEnum):
     """Each holds the whole model and serves requests of its own."""
 
 
-class Source(StrEnum):
+class DeviceSource(StrEnum):
     """Where a figure comes from: the `source` label of the device metrics."""
 
     CONFIG = "config"
@@ -70,9 +70,9 @@ class DeviceFacts:
 
     name: str | None = None
     count: int = 1
-    layout: Layout = Layout.TENSOR
+    layout: DeviceLayout = DeviceLayout.TENSOR
     memory_bandwidth: float | None = None
-    bandwidth_source: Source | None = None
+    bandwidth_source: DeviceSource | None = None
     compute: ComputeRates = ComputeRates()
-    compute_source: Source | None = None
+    compute_source: DeviceSource | None = None
     cpu_memory_bandwidth: float | None = None

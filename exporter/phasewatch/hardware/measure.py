@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from phasewatch.base.errors import PhaseWatchError
-from phasewatch.hardware.detect import plausible_bandwidth
+from phasewatch.hardware.detect import parse_bandwidth
 
-RUNS: Final = 5
+RUNS_PER_THREAD_COUNT: Final = 5
 """For each number of threads. Other machines on the same host come and go: runs a second apart differ by half."""
 
-PAUSE: Final = 0.3
+PAUSE_BETWEEN_ROUNDS: Final = 0.3
 """Seconds between two rounds of runs, for the same reason."""
 
-PATIENCE: Final = 10.0
+TIME_BUDGET: Final = 10.0
 """Seconds after which no other run begins."""
 
 _MIB: Final = 2**20
@@ -52,7 +52,7 @@ class MeasurementError(PhaseWatchError):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasurementRun:
     """One reading of the whole block: threads, and bytes per second."""
 
     threads: int
@@ -60,7 +60,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class MemoryMeasurement:
     """How fast this machine reads its memory.
 
     Attributes:
@@ -77,25 +77,25 @@ class Measurement:
     size: int
     processor: str
     date: str
-    runs: tuple[Run, ...]
+    runs: tuple[MeasurementRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMeasurement:
     """The bandwidth that was kept, in bytes per second; where there is none, `reason` says why, in words."""
 
     memory_bandwidth: float | None
     reason: str | None = None
 
 
-def measure() -> Measurement:
+def measure_memory_bandwidth() -> MemoryMeasurement:
     """Read a block of memory a few times with 1, 2, 4 and so on threads, some seconds in all.
 
     Raises:
         MeasurementError: there is too little memory, or no memchr.
     """
-    processors = usable_processors()
-    size = block_size(last_level_cache(), available_memory())
+    processors = count_usable_processors()
+    size = choose_block_size(read_last_level_cache(), read_available_memory())
     try:
         block = mmap.mmap(-1, size)
     except (OSError, ValueError) as error:
@@ -104,10 +104,10 @@ def measure() -> Measurement:
         runs = _runs(block, pool, processors)
     best = max(runs, key=lambda run: run.memory_bandwidth)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Measurement(best.memory_bandwidth, best.threads, size, processor(), now, tuple(runs))
+    return MemoryMeasurement(best.memory_bandwidth, best.threads, size, read_processor_name(), now, tuple(runs))
 
 
-def _runs(block: mmap.mmap, pool: ThreadPoolExecutor, processors: int) -> list[Run]:
+def _runs(block: mmap.mmap, pool: ThreadPoolExecutor, processors: int) -> list[MeasurementRun]:
     read, fill = _function("memchr"), _function("memset")
     window = ctypes.c_char.from_buffer(block)
     start, size = ctypes.addressof(window), len(block)
@@ -115,16 +115,16 @@ def _runs(block: mmap.mmap, pool: ThreadPoolExecutor, processors: int) -> list[R
         # Pages that were never written are all the same one. Whoever reads a part also writes it, on its own NUMA node.
         _in_parts(pool, processors, start, size, lambda address, length: fill(address, _FILLING, length))
         counts = sorted({*(2**power for power in range(processors.bit_length())), processors})
-        planned, runs = len(counts) * RUNS, list[Run]()
+        planned, runs = len(counts) * RUNS_PER_THREAD_COUNT, list[MeasurementRun]()
         began = time.monotonic()
-        for turn in range(RUNS):
-            time.sleep(PAUSE if turn else 0)
+        for turn in range(RUNS_PER_THREAD_COUNT):
+            time.sleep(PAUSE_BETWEEN_ROUNDS if turn else 0)
             for threads in counts:
-                if runs and time.monotonic() - began > PATIENCE:
+                if runs and time.monotonic() - began > TIME_BUDGET:
                     return runs
                 sent = time.perf_counter()
                 _in_parts(pool, threads, start, size, lambda address, length: read(address, _SEARCHED, length))
-                runs.append(Run(threads, size / (time.perf_counter() - sent)))
+                runs.append(MeasurementRun(threads, size / (time.perf_counter() - sent)))
                 _progress(runs, planned)
     finally:
         # The block cannot be given back while something points into it.
@@ -153,7 +153,7 @@ def _function(name: str) -> Callable[[int, int, int], object]:
     return call
 
 
-def _progress(runs: list[Run], planned: int) -> None:
+def _progress(runs: list[MeasurementRun], planned: int) -> None:
     """A line that is rewritten on a terminal; elsewhere there is none, as it takes a few seconds."""
     if sys.stderr.isatty():
         best = max(run.memory_bandwidth for run in runs)
@@ -162,7 +162,7 @@ def _progress(runs: list[Run], planned: int) -> None:
         sys.stderr.flush()
 
 
-def block_size(cache: int | None, available: int) -> int:
+def choose_block_size(cache: int | None, available: int) -> int:
     """Bytes to read: several times what the caches hold, and no more than a quarter of the memory available.
 
     Args:
@@ -181,12 +181,12 @@ def block_size(cache: int | None, available: int) -> int:
     return size
 
 
-def usable_processors() -> int:
+def count_usable_processors() -> int:
     """Processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def last_level_cache(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
+def read_last_level_cache(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
     """Bytes of all third-level caches of the machine together; None if the system does not tell."""
     sizes: dict[str, int] = {}
     for index in root.glob("cpu[0-9]*/cache/index3"):
@@ -198,7 +198,7 @@ def last_level_cache(root: Path = Path("/sys/devices/system/cpu")) -> int | None
     return sum(sizes.values()) or None
 
 
-def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+def read_available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes that can be taken without pushing others out, also of the limit of a container."""
     told = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(meminfo), re.MULTILINE)
     free = int(told[1]) * 1024 if told else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -212,7 +212,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path(
     return free
 
 
-def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def read_processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Brand of the processor; only its architecture where the system does not tell more."""
     told = re.search(r"^model name\s*:\s*(\S.*)$", _text(cpuinfo), re.MULTILINE)
     return told[1].strip() if told else platform.processor() or platform.machine()
@@ -230,7 +230,7 @@ def _line(path: Path) -> str:
     return _text(path).strip()
 
 
-def state_file(environment: Mapping[str, str] = os.environ) -> Path:
+def locate_state_file(environment: Mapping[str, str] = os.environ) -> Path:
     """Where the measurement is kept (XDG base directories: a relative state home counts as none).
 
     Raises:
@@ -244,7 +244,7 @@ def state_file(environment: Mapping[str, str] = os.environ) -> Path:
     return home / "phasewatch" / "cpu-memory-bandwidth.json"
 
 
-def store(measurement: Measurement) -> Path:
+def store_measurement(measurement: MemoryMeasurement) -> Path:
     """Keep a measurement in place of the one before.
 
     Returns:
@@ -253,7 +253,7 @@ def store(measurement: Measurement) -> Path:
     Raises:
         MeasurementError: it cannot be written.
     """
-    path = state_file()
+    path = locate_state_file()
     written = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -266,25 +266,25 @@ def store(measurement: Measurement) -> Path:
     return path
 
 
-def stored() -> Stored:
+def load_stored_measurement() -> StoredMeasurement:
     """The bandwidth of this machine's memory, if it was measured."""
     try:
-        path = state_file()
+        path = locate_state_file()
         if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
-            return Stored(None, f"the measurement cannot be read: {path} is no regular file")
+            return StoredMeasurement(None, f"the measurement cannot be read: {path} is no regular file")
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
-        return Stored(None, "not measured yet")
+        return StoredMeasurement(None, "not measured yet")
     except (MeasurementError, OSError) as error:
-        return Stored(None, f"the measurement cannot be read: {error}")
+        return StoredMeasurement(None, f"the measurement cannot be read: {error}")
     kept = _object(content)
     if kept is None:
-        return Stored(None, f"{path}: is no measurement of this program")
-    if kept.get("processor") != processor():
-        return Stored(None, f"{path}: was measured on another processor")
-    bandwidth = plausible_bandwidth(kept.get("memory_bandwidth"))
-    return Stored(bandwidth, None if bandwidth else f"{path}: memory_bandwidth: expected bytes per second")
+        return StoredMeasurement(None, f"{path}: is no measurement of this program")
+    if kept.get("processor") != read_processor_name():
+        return StoredMeasurement(None, f"{path}: was measured on another processor")
+    bandwidth = parse_bandwidth(kept.get("memory_bandwidth"))
+    return StoredMeasurement(bandwidth, None if bandwidth else f"{path}: memory_bandwidth: expected bytes per second")
 
 
 def _object(content: bytes) -> Mapping[str, Any] | None:

@@ -62,14 +62,14 @@ _AMD_MODES: Final[Mapping[str, int]] = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartitionShare:
     """What a part gets of its device, as shares from 0 to 1."""
 
     memory_bandwidth: float
     compute: float
 
 
-def share(device: Device, profile: str) -> Share | None:
+def compute_partition_share(device: Device, profile: str) -> PartitionShare | None:
     """What a part gets of its device; None if the device cannot be split like that.
 
     Memory bandwidth goes with the slices of memory, which a profile's memory size tells, and compute with the slices
@@ -86,15 +86,15 @@ def share(device: Device, profile: str) -> Share | None:
     if device.name not in AMD_DIES:
         return None
     parts = AMD_DIES[device.name] if mode == "CPX" else _AMD_MODES.get(mode)
-    return Share(1 / parts, 1 / parts) if parts and AMD_DIES[device.name] % parts == 0 else None
+    return PartitionShare(1 / parts, 1 / parts) if parts and AMD_DIES[device.name] % parts == 0 else None
 
 
-def scaled(rates: ComputeRates, part: float) -> ComputeRates:
+def scale_rates(rates: ComputeRates, part: float) -> ComputeRates:
     """The compute rates of a part."""
     return ComputeRates(*(None if rate is None else rate * part for rate in (rates.bits16, rates.fp8, rates.int8)))
 
 
-def _mig_share(device: Device, profile: str) -> Share | None:
+def _mig_share(device: Device, profile: str) -> PartitionShare | None:
     parts, whole = _MIG_PARTS.match(profile), MIG_SLICES.get(device.name)
     if parts is None or whole is None:
         return None
@@ -104,4 +104,4 @@ def _mig_share(device: Device, profile: str) -> Share | None:
     possible = [eighths for eighths in _MEMORY_SLICES[whole].get(slices, ()) if abs(told / eighths - 1) < 1 / 4]
     if compute > slices or len(possible) != 1:
         return None
-    return Share(possible[0] / 8, compute / whole)
+    return PartitionShare(possible[0] / 8, compute / whole)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from phasewatch.hardware.measure import Measurement, Stored
-from phasewatch.hardware.resolve import Ambiguous, Resolved, Unknown, memory_text, resolve
+from phasewatch.hardware.measure import MemoryMeasurement, StoredMeasurement
+from phasewatch.hardware.resolve import AmbiguousDevice, ResolvedDevice, UnknownDevice, format_memory, resolve_device
 from phasewatch.hardware.table import Device
-from phasewatch.hardware.wording import CPU, explained, means_this_machine
+from phasewatch.hardware.wording import CPU, explain_unresolved, means_this_machine
 
 _HEADS: Final = ("NAME", "MEMORY", "GB/s", "16-BIT TFLOPS", "FP8 TFLOPS", "STATUS")
 _LEFT: Final = (True, False, False, False, False, True)
@@ -18,7 +18,7 @@ _STATUS: Final = {
 }
 
 
-def table(devices: Sequence[Device], stored: Stored) -> str:
+def format_table(devices: Sequence[Device], stored: StoredMeasurement) -> str:
     """The table of devices, and this machine's own memory."""
     rows = [_HEADS, *map(_row, devices)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -30,13 +30,13 @@ def table(devices: Sequence[Device], stored: Stored) -> str:
         for row in rows
     ]
     legend = "; ".join(f"{word}: {meaning}" for word, meaning in _STATUS.items())
-    return "\n".join([*lines, "", f"Status of the bandwidth: {legend}.", this_machine(stored)])
+    return "\n".join([*lines, "", f"Status of the bandwidth: {legend}.", format_this_machine(stored)])
 
 
 def _row(device: Device) -> tuple[str, ...]:
     return (
         device.name,
-        memory_text(device) or "-",
+        format_memory(device) or "-",
         _figure(device.memory_bandwidth, 1e9),
         _figure(device.compute.bits16, 1e12),
         _figure(device.compute.fp8, 1e12),
@@ -48,14 +48,14 @@ def _figure(value: float | None, unit: float) -> str:
     return "-" if value is None else f"{value / unit:.5g}"
 
 
-def this_machine(stored: Stored) -> str:
+def format_this_machine(stored: StoredMeasurement) -> str:
     """What was measured of this machine's memory."""
     if stored.memory_bandwidth is None:
         return f"This machine's memory ({CPU}): {stored.reason}; measure it with `phasewatch devices --measure`."
     return f"This machine's memory ({CPU}): {stored.memory_bandwidth / 1e9:.1f} GB/s, measured."
 
 
-def about(name: str, memory: float | None, stored: Stored) -> tuple[bool, str]:
+def describe_name(name: str, memory: float | None, stored: StoredMeasurement) -> tuple[bool, str]:
     """Whether a name means one device, and which, or why none and what to do.
 
     Args:
@@ -64,19 +64,19 @@ def about(name: str, memory: float | None, stored: Stored) -> tuple[bool, str]:
         stored: what was measured of this machine's memory.
     """
     if means_this_machine(name):
-        return stored.memory_bandwidth is not None, this_machine(stored)
-    found = resolve(name, memory)
-    return (True, _resolved(found)) if isinstance(found, Resolved) else (False, _unresolved(found))
+        return stored.memory_bandwidth is not None, format_this_machine(stored)
+    found = resolve_device(name, memory)
+    return (True, _resolved(found)) if isinstance(found, ResolvedDevice) else (False, _unresolved(found))
 
 
-def _resolved(found: Resolved) -> str:
+def _resolved(found: ResolvedDevice) -> str:
     device = found.device
     part = f", part {found.profile}" if found.profile else ", shared as a virtual GPU" if found.shared else ""
     lines = [
         f"{found.name.strip()}: {device.name}{part}",
         f"  memory bandwidth  {_figure(found.memory_bandwidth, 1e9)} GB/s ({_status(device.bandwidth_status)})",
         f"  dense compute     {_rates(found)}",
-        f"  memory            {memory_text(device) or 'unknown'}{' (of the whole)' if part else ''}",
+        f"  memory            {format_memory(device) or 'unknown'}{' (of the whole)' if part else ''}",
         f"  source            {device.source}",
     ]
     if device.notes:
@@ -88,7 +88,7 @@ def _status(status: str) -> str:
     return _STATUS.get(status, "status unknown")
 
 
-def _rates(found: Resolved) -> str:
+def _rates(found: ResolvedDevice) -> str:
     rates = {"16 bit": found.compute.bits16, "fp8": found.compute.fp8, "int8": found.compute.int8}
     known = [
         f"{_figure(rate, 1e12)} T{'OPS' if name == 'int8' else 'FLOPS'} ({name})"
@@ -98,26 +98,26 @@ def _rates(found: Resolved) -> str:
     return f"{', '.join(known)} ({_status(found.device.compute_status)})" if known else "unknown"
 
 
-def _unresolved(found: Ambiguous | Unknown) -> str:
-    if isinstance(found, Ambiguous):
+def _unresolved(found: AmbiguousDevice | UnknownDevice) -> str:
+    if isinstance(found, AmbiguousDevice):
         lines = [f"{found.name!r} may be any of these; {found.decided_by} decides:"]
         lines += [
-            f"  {device.name}: {memory_text(device) or '-'}, {_figure(device.memory_bandwidth, 1e9)} GB/s"
+            f"  {device.name}: {format_memory(device) or '-'}, {_figure(device.memory_bandwidth, 1e9)} GB/s"
             for device in found.candidates
         ]
         differ = len({device.memory for device in found.candidates}) > 1
         advice = "Give --memory (device.memory), or one of these names." if differ else "Give one of these names."
         return "\n".join([*lines, advice])
-    return f"{explained(found)}\n{_advice(found)}"
+    return f"{explain_unresolved(found)}\n{_advice(found)}"
 
 
-def _advice(found: Unknown) -> str:
+def _advice(found: UnknownDevice) -> str:
     if found.processor:
         return "Measure it with `phasewatch devices --measure`, and set device: {name: CPU}."
     return "See `phasewatch devices` for all names, or set device.memory_bandwidth in the configuration."
 
 
-def measured(measurement: Measurement, path: object) -> str:
+def format_measurement(measurement: MemoryMeasurement, path: object) -> str:
     """A measurement, and how to use it."""
     figure = f"{measurement.memory_bandwidth / 1e9:.1f}"
     by_threads: dict[int, list[str]] = {}

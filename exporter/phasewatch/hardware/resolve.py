@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.hardware.facts import ComputeRates
-from phasewatch.hardware.partition import MIG_PROFILE, scaled, share
-from phasewatch.hardware.table import GIB, Device, devices
+from phasewatch.hardware.partition import MIG_PROFILE, compute_partition_share, scale_rates
+from phasewatch.hardware.table import GIB, Device, load_devices
 
-LONGEST_NAME: Final = 128
+MAX_NAME_LENGTH: Final = 128
 """Characters; NVML's own limit is 96."""
 
 _SHORTFALL: Final = 0.12
@@ -55,7 +55,7 @@ _PROCESSOR: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedDevice:
     """The name means this device, or a part of it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class Ambiguous:
+class AmbiguousDevice:
     """The name means one of several devices.
 
     Attributes:
@@ -91,7 +91,7 @@ class Ambiguous:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownDevice:
     """The table has no such device.
 
     Attributes:
@@ -107,7 +107,9 @@ class Unknown:
     processor: bool = False
 
 
-def resolve(name: str, memory: float | None = None, profile: str | None = None) -> Resolved | Ambiguous | Unknown:
+def resolve_device(
+    name: str, memory: float | None = None, profile: str | None = None
+) -> ResolvedDevice | AmbiguousDevice | UnknownDevice:
     """Find what a name means.
 
     Args:
@@ -117,10 +119,10 @@ def resolve(name: str, memory: float | None = None, profile: str | None = None) 
             parts and virtual GPUs, whose drivers report their own memory, it is not looked at.
         profile: of the part that is meant, if the name does not tell: `3g.40gb` (MIG), `CPX` (AMD).
     """
-    plain = _SPACES.sub(" ", name[: LONGEST_NAME + 1]).strip()
+    plain = _SPACES.sub(" ", name[: MAX_NAME_LENGTH + 1]).strip()
     unmarked = _MARKS.sub("", plain)
-    if not plain or len(plain) > LONGEST_NAME or not (unmarked.isascii() and unmarked.isprintable()):
-        return Unknown(name, "this is no name of a device")
+    if not plain or len(plain) > MAX_NAME_LENGTH or not (unmarked.isascii() and unmarked.isprintable()):
+        return UnknownDevice(name, "this is no name of a device")
     if part := _MIG_NAME.fullmatch(plain):
         plain, profile = part[1], profile or part[2]
     if profile is not None:
@@ -131,43 +133,45 @@ def resolve(name: str, memory: float | None = None, profile: str | None = None) 
     return _decide(name, candidates, memory)
 
 
-def _part(name: str, whole: str, profile: str) -> Resolved | Ambiguous | Unknown:
+def _part(name: str, whole: str, profile: str) -> ResolvedDevice | AmbiguousDevice | UnknownDevice:
     found = _decide(name, _candidates(whole), None)
-    if not isinstance(found, Resolved):
+    if not isinstance(found, ResolvedDevice):
         return found
-    gets = share(found.device, profile)
+    gets = compute_partition_share(found.device, profile)
     if gets is None:
-        return Unknown(name, f"{found.device.name} has no part {profile[:LONGEST_NAME]!r}")
+        return UnknownDevice(name, f"{found.device.name} has no part {profile[:MAX_NAME_LENGTH]!r}")
     bandwidth = found.memory_bandwidth
-    return Resolved(
+    return ResolvedDevice(
         name,
         found.device,
         None if bandwidth is None else bandwidth * gets.memory_bandwidth,
-        scaled(found.compute, gets.compute),
+        scale_rates(found.compute, gets.compute),
         profile=profile,
     )
 
 
-def _virtual(name: str, whole: str, memory: float) -> Resolved | Ambiguous | Unknown:
+def _virtual(name: str, whole: str, memory: float) -> ResolvedDevice | AmbiguousDevice | UnknownDevice:
     found = _decide(name, _candidates(whole), None)
-    if not isinstance(found, Resolved):
+    if not isinstance(found, ResolvedDevice):
         return found
     device = found.device
     if device.vendor != "NVIDIA" or not 0 < memory <= max((high for _, high in device.memory), default=0):
-        return Unknown(name, f"{device.name} has no virtual GPU of that size")
-    return Resolved(name, device, found.memory_bandwidth, found.compute, shared=True)
+        return UnknownDevice(name, f"{device.name} has no virtual GPU of that size")
+    return ResolvedDevice(name, device, found.memory_bandwidth, found.compute, shared=True)
 
 
-def _decide(name: str, candidates: Sequence[Device], memory: float | None) -> Resolved | Ambiguous | Unknown:
+def _decide(
+    name: str, candidates: Sequence[Device], memory: float | None
+) -> ResolvedDevice | AmbiguousDevice | UnknownDevice:
     if not candidates:
         return _unknown(name)
     fitting = [device for device in candidates if memory is None or _fits(device, memory)]
     if not fitting:
-        had = "; ".join(f"{device.name} has {memory_text(device)}" for device in candidates)
-        return Unknown(name, f"{had}, not {(memory or 0) / GIB:.3g} GiB")
+        had = "; ".join(f"{device.name} has {format_memory(device)}" for device in candidates)
+        return UnknownDevice(name, f"{had}, not {(memory or 0) / GIB:.3g} GiB")
     if len(fitting) > 1:
-        return Ambiguous(name, tuple(fitting), _decided_by(fitting, memory))
-    return Resolved(name, fitting[0], fitting[0].memory_bandwidth, fitting[0].compute)
+        return AmbiguousDevice(name, tuple(fitting), _decided_by(fitting, memory))
+    return ResolvedDevice(name, fitting[0], fitting[0].memory_bandwidth, fitting[0].compute)
 
 
 def _candidates(name: str) -> tuple[Device, ...]:
@@ -179,7 +183,7 @@ def _candidates(name: str) -> tuple[Device, ...]:
 def _index() -> Mapping[str, tuple[Device, ...]]:
     """Every folded name and alias, with and without its product line, and what it may mean."""
     index: defaultdict[str, dict[str, Device]] = defaultdict(dict)
-    for device in devices():
+    for device in load_devices():
         for alias in (device.name, *device.aliases):
             bare = _VENDOR.sub("", _MARKS.sub("", alias), count=1)
             for form in (alias, _PRODUCT_LINE.sub("", bare, count=1)):
@@ -214,17 +218,19 @@ def _decided_by(candidates: Sequence[Device], memory: float | None) -> str:
     return "the memory size" if memory is None and differ else "the exact model"
 
 
-def _unknown(name: str) -> Unknown:
+def _unknown(name: str) -> UnknownDevice:
     plain = _MARKS.sub("", name)
     if _PROCESSOR.search(plain):
-        return Unknown(name, "a processor does not tell how fast its memory is, which is measured", processor=True)
+        return UnknownDevice(
+            name, "a processor does not tell how fast its memory is, which is measured", processor=True
+        )
     known = _index()
     keys = difflib.get_close_matches(_folded(name)[1], known, n=2 * _SIMILAR_NAMES, cutoff=_SIMILARITY)
     similar = dict.fromkeys(device.name for key in keys for device in known[key])
-    return Unknown(name, "the table has no such device", tuple(similar)[:_SIMILAR_NAMES])
+    return UnknownDevice(name, "the table has no such device", tuple(similar)[:_SIMILAR_NAMES])
 
 
-def memory_text(device: Device) -> str:
+def format_memory(device: Device) -> str:
     """The memory that a device is sold with, for people: `10 GB`, `16 or 32 GB`, `8 to 16 GB`; empty if unknown."""
     sizes = [f"{low / GIB:g} to {high / GIB:g}" if low < high else f"{low / GIB:g}" for low, high in device.memory]
     return f"{' or '.join(sizes)} GB" if sizes else ""

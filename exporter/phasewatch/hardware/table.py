@@ -48,12 +48,12 @@ class Device:
 
 
 @functools.cache
-def devices() -> tuple[Device, ...]:
+def load_devices() -> tuple[Device, ...]:
     """The devices that come with the program, in the order of the table."""
-    return parse(resources.files("phasewatch.hardware").joinpath("devices.csv").read_text(encoding="utf-8"))
+    return parse_devices(resources.files("phasewatch.hardware").joinpath("devices.csv").read_text(encoding="utf-8"))
 
 
-def parse(text: str) -> tuple[Device, ...]:
+def parse_devices(text: str) -> tuple[Device, ...]:
     """Read a table.
 
     Args:

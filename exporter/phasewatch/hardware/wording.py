@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from phasewatch.hardware.resolve import LONGEST_NAME, Ambiguous, Resolved, Unknown, resolve
+from phasewatch.hardware.resolve import MAX_NAME_LENGTH, AmbiguousDevice, ResolvedDevice, UnknownDevice, resolve_device
 
 CPU: Final = "CPU"
 """The configured name that means the memory of this machine, as measured."""
@@ -15,19 +15,19 @@ def means_this_machine(name: str) -> bool:
     return name.strip().upper() == CPU
 
 
-def explained(found: Ambiguous | Unknown) -> str:
+def explain_unresolved(found: AmbiguousDevice | UnknownDevice) -> str:
     """Why a name means no device, in words."""
-    shown = repr(found.name if len(found.name) <= LONGEST_NAME else found.name[:LONGEST_NAME] + "...")
-    if isinstance(found, Ambiguous):
+    shown = repr(found.name if len(found.name) <= MAX_NAME_LENGTH else found.name[:MAX_NAME_LENGTH] + "...")
+    if isinstance(found, AmbiguousDevice):
         names = ", ".join(device.name for device in found.candidates)
         return f"{shown} may be any of {names}: {found.decided_by} decides"
     similar = f" (similar: {', '.join(found.similar)})" if found.similar else ""
     return f"{shown}: {found.why}{similar}"
 
 
-def advice(found: Ambiguous | Unknown) -> str:
+def advise_on_unresolved(found: AmbiguousDevice | UnknownDevice) -> str:
     """What to configure."""
-    if isinstance(found, Ambiguous):
+    if isinstance(found, AmbiguousDevice):
         memory = "device.memory, " if len({device.memory for device in found.candidates}) > 1 else ""
         return f"set {memory}one of these as device.name, or device.memory_bandwidth"
     if found.processor:
@@ -35,14 +35,14 @@ def advice(found: Ambiguous | Unknown) -> str:
     return ADVICE
 
 
-def complaint(name: str, memory: float | None) -> str | None:
+def describe_unknown_device(name: str, memory: float | None) -> str | None:
     """What is wrong with a configured name, and what to do; None if it means a device.
 
     Args:
         name: as configured.
         memory: bytes of one device, as configured.
     """
-    found = resolve(name, memory)
-    if isinstance(found, Resolved) or means_this_machine(name):
+    found = resolve_device(name, memory)
+    if isinstance(found, ResolvedDevice) or means_this_machine(name):
         return None
-    return f"{explained(found)}; {advice(found)}"
+    return f"{explain_unresolved(found)}; {advise_on_unresolved(found)}"

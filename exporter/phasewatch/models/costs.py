@@ -3,11 +3,15 @@
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from phasewatch.hardware.facts import Precision
 
+WEIGHT_TOLERANCE: Final = 0.02
+"""Two totals of the weights of one model may differ by this share: small tensors are not worth a disagreement."""
 
-class Source(StrEnum):
+
+class ModelSource(StrEnum):
     """Where a figure comes from: the `source` label of the model metrics."""
 
     CONFIG = "config"
@@ -106,7 +110,7 @@ class KvCache:
 
     layers: tuple[KvLayers, ...]
     bytes_per_element: float | None
-    source: Source
+    source: ModelSource
 
     def bytes_per_token(self) -> float | None:
         """Bytes that one more token takes while it is within every span; None if the data type is not known."""
@@ -153,7 +157,7 @@ class ModelCosts:
     """
 
     weight_bytes: float | None = None
-    weight_source: Source | None = None
+    weight_source: ModelSource | None = None
     reads: WeightReads | None = None
     kv_cache: KvCache | None = None
     attention: tuple[AttentionCosts, ...] | None = None

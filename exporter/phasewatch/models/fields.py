@@ -4,28 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from phasewatch.base.errors import PhaseWatchError
-from phasewatch.base.units import shown
+from phasewatch.models.errors import ModelError, shorten
 
-MOST_LAYERS: Final = 10_000
+MAX_LAYERS: Final = 10_000
 """Layers that no model has: more are a damaged file."""
 
 _MOST: Final = 100_000_000
-_LONGEST_SHOWN: Final = 60
-
-
-class ModelError(PhaseWatchError):
-    """A figure of a model cannot be known; the message says what is wrong, and in which file and key."""
-
-
-def brief(value: object) -> str:
-    """A wrong value in a message, cut if it is long."""
-    told = shown(value)
-    return told if len(told) <= _LONGEST_SHOWN else f"{told[:_LONGEST_SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class JsonFields:
     """The keys of one JSON object. A null is as good as a key that is not there.
 
     Attributes:
@@ -101,7 +89,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.error(key, f"expected true or false, found {brief(value)}")
+            raise self.error(key, f"expected true or false, found {shorten(value)}")
         return value
 
     def text(self, key: str) -> str | None:
@@ -112,7 +100,7 @@ class Fields:
         """
         value = self.get(key)
         if value is not None and not isinstance(value, str):
-            raise self.error(key, f"expected text, found {brief(value)}")
+            raise self.error(key, f"expected text, found {shorten(value)}")
         return value
 
     def items(self, key: str) -> list[Any]:
@@ -123,7 +111,7 @@ class Fields:
         """
         value = self.get(key)
         if value is not None and not isinstance(value, list):
-            raise self.error(key, f"expected a list, found {brief(value)}")
+            raise self.error(key, f"expected a list, found {shorten(value)}")
         return value or []
 
     def texts(self, key: str) -> list[str]:
@@ -142,7 +130,7 @@ class Fields:
         """
         return list(self._of_type(key, int, "whole numbers"))
 
-    def section(self, key: str) -> "Fields | None":
+    def section(self, key: str) -> "JsonFields | None":
         """The keys below a key, None if it is left out.
 
         Raises:
@@ -152,19 +140,19 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise self.error(key, f"expected an object, found {brief(value)}")
-        return Fields(value, f"{self.place}{key}.")
+            raise self.error(key, f"expected an object, found {shorten(value)}")
+        return JsonFields(value, f"{self.place}{key}.")
 
     def _of_type(self, key: str, kind: type, called: str) -> Iterator[Any]:
         for entry in self.items(key):
             if not isinstance(entry, kind) or isinstance(entry, bool):
-                raise self.error(key, f"expected a list of {called}, found {brief(entry)} in it")
+                raise self.error(key, f"expected a list of {called}, found {shorten(entry)} in it")
             yield entry
 
     def _checked(self, key: str, value: object, least: int, most: int) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             expected = "a whole number above 0" if least else "a whole number of 0 or more"
-            raise self.error(key, f"expected {expected}, found {brief(value)}")
+            raise self.error(key, f"expected {expected}, found {shorten(value)}")
         if value > most:
-            raise self.error(key, f"expected at most {most}, found {brief(value)}")
+            raise self.error(key, f"expected at most {most}, found {shorten(value)}")
         return value

@@ -17,7 +17,7 @@ from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_fai
 from phasewatch.base.errors import ScrapeError
 from phasewatch.config.resolve import Target
 from phasewatch.metrics.collector import build_target_families
-from phasewatch.models.sources.folder import costs_of_folder
+from phasewatch.models.sources.folder import read_folder_costs
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import TargetSnapshot
@@ -61,7 +61,7 @@ def _equipment(target: Target) -> Equipment:
     """What the configuration tells: this machine's devices and files are not those of the recording."""
     device, _ = resolve_devices(target, ())
     path = target.model.path
-    return Equipment(device, None if path is None else costs_of_folder(path)[0])
+    return Equipment(device, None if path is None else read_folder_costs(path)[0])
 
 
 def as_json(recording: RecordingReader, target: Target) -> Iterator[str]:

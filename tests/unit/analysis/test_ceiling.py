@@ -31,9 +31,8 @@ from phasewatch.analysis.window import (
     subtract_counters,
 )
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.hardware.facts import ComputeRates, DeviceFacts, Layout, Precision
-from phasewatch.hardware.facts import Source as DeviceSource
-from phasewatch.models.costs import AttentionCosts, Experts, KvCache, KvLayers, ModelCosts, Source, WeightReads
+from phasewatch.hardware.facts import ComputeRates, DeviceFacts, DeviceLayout, DeviceSource, Precision
+from phasewatch.models.costs import AttentionCosts, Experts, KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 from tests.support.pages import bodies
 from tests.support.paths import RECORDINGS
 from tests.support.steady_load import Steady, measured
@@ -49,9 +48,9 @@ DEVICE = DeviceFacts(
 )
 MODEL = ModelCosts(
     weight_bytes=100.0,
-    weight_source=Source.SAFETENSORS,
+    weight_source=ModelSource.SAFETENSORS,
     reads=WeightReads(dense_bytes=80.0, dense_parameters=40.0, head_parameters=10.0),
-    kv_cache=KvCache((KvLayers(0.5),), 2.0, Source.CONFIG_JSON),
+    kv_cache=KvCache((KvLayers(0.5),), 2.0, ModelSource.CONFIG_JSON),
     attention=(AttentionCosts(0.2),),
     precision=Precision.BITS16,
 )
@@ -140,7 +139,7 @@ def test_a_scrape_without_usage_leaves_the_others_to_tell() -> None:
 
 
 def test_layers_with_a_window_read_no_more_than_it_of_each_stream() -> None:
-    cache = KvCache((KvLayers(0.5), KvLayers(1.5, span=20)), 2.0, Source.CONFIG_JSON)
+    cache = KvCache((KvLayers(0.5), KvLayers(1.5, span=20)), 2.0, ModelSource.CONFIG_JSON)
     reading = found(model=replace(MODEL, kv_cache=cache))
     assert reading.kv_cache_bytes_per_token == {"config_json": 4}
     assert reading.memory_read_bytes_per_second["derived"] == 2 * (80 + 4 * (50 + 3 * 20))
@@ -186,15 +185,15 @@ def test_16_gigabytes_of_weights_have_the_ceilings_of_the_first_table_of_the_doc
 @pytest.mark.parametrize(
     ("layout", "engines", "together", "one_stream"),
     [
-        (Layout.TENSOR, 1, 4, 4),
-        (Layout.TENSOR, 2, 4, 4),
-        (Layout.PIPELINE, 1, 4, 1),
-        (Layout.REPLICA, 4, 1, 1),
-        (Layout.REPLICA, 2, 2, 1),
+        (DeviceLayout.TENSOR, 1, 4, 4),
+        (DeviceLayout.TENSOR, 2, 4, 4),
+        (DeviceLayout.PIPELINE, 1, 4, 1),
+        (DeviceLayout.REPLICA, 4, 1, 1),
+        (DeviceLayout.REPLICA, 2, 2, 1),
     ],
 )
 def test_bandwidths_add_only_for_devices_that_work_on_the_same_step(
-    layout: Layout, engines: int, together: float, one_stream: float
+    layout: DeviceLayout, engines: int, together: float, one_stream: float
 ) -> None:
     reading = found(device=replace(DEVICE, count=4, layout=layout), engines=engines)
     assert reading.device_info == ("Abacus", 4)
@@ -313,7 +312,7 @@ def test_layers_with_a_window_attend_to_no_more_than_it() -> None:
 
 
 def test_attention_is_counted_where_the_data_type_of_the_cache_is_unknown() -> None:
-    unknown = found(model=replace(MODEL, kv_cache=KvCache((KvLayers(0.5),), None, Source.CONFIG_JSON)))
+    unknown = found(model=replace(MODEL, kv_cache=KvCache((KvLayers(0.5),), None, ModelSource.CONFIG_JSON)))
     assert unknown.compute_utilization_ratio == found().compute_utilization_ratio
     assert unknown.kv_cache_bytes_per_token == {}
     assert unknown.memory_read_bytes_per_second == {}
@@ -472,13 +471,13 @@ def test_labels_are_those_of_the_contract() -> None:
 
 def test_the_worked_example_of_the_docs() -> None:
     device = DeviceFacts(
-        "L40S", 1, Layout.TENSOR, 864e9, DeviceSource.TABLE, ComputeRates(bits16=362e12), DeviceSource.TABLE
+        "L40S", 1, DeviceLayout.TENSOR, 864e9, DeviceSource.TABLE, ComputeRates(bits16=362e12), DeviceSource.TABLE
     )
     model = ModelCosts(
         weight_bytes=16.06e9,
-        weight_source=Source.SAFETENSORS,
+        weight_source=ModelSource.SAFETENSORS,
         reads=WeightReads(15.01e9, 7.505e9, 128256 * 4096),
-        kv_cache=KvCache((KvLayers(2 * 32 * 8 * 128),), 2, Source.CONFIG_JSON),
+        kv_cache=KvCache((KvLayers(2 * 32 * 8 * 128),), 2, ModelSource.CONFIG_JSON),
         attention=(AttentionCosts(4 * 32 * 128 * 32),),
         precision=Precision.BITS16,
     )
@@ -505,9 +504,9 @@ def test_the_worked_example_of_the_docs() -> None:
 PARAMETERS, HEAD, LAYERS = 110_922_048, 8192 * 576, 30
 RECORDED = ModelCosts(
     weight_bytes=2 * PARAMETERS,
-    weight_source=Source.CONFIG_JSON,
+    weight_source=ModelSource.CONFIG_JSON,
     reads=WeightReads(dense_bytes=2 * PARAMETERS, dense_parameters=PARAMETERS, head_parameters=HEAD),
-    kv_cache=KvCache((KvLayers(2 * LAYERS * 3 * 64),), 2, Source.CONFIG_JSON),
+    kv_cache=KvCache((KvLayers(2 * LAYERS * 3 * 64),), 2, ModelSource.CONFIG_JSON),
     attention=(AttentionCosts(4 * LAYERS * 9 * 64),),
     precision=Precision.BITS16,
 )

@@ -7,10 +7,10 @@ import pytest
 from phasewatch.analysis.kv_cache_reads import KvCacheReads, compute_kv_cache_reads
 from phasewatch.analysis.samples import EngineSample, Histogram
 from phasewatch.analysis.window import EngineHistory
-from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, ModelCosts, Source
+from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, ModelCosts, ModelSource
 
 MODEL = ModelCosts(
-    kv_cache=KvCache((KvLayers(1.0), KvLayers(2.0, span=50)), 2.0, Source.CONFIG_JSON),
+    kv_cache=KvCache((KvLayers(1.0), KvLayers(2.0, span=50)), 2.0, ModelSource.CONFIG_JSON),
     attention=(AttentionCosts(3.0), AttentionCosts(5.0, span=50)),
 )
 START = EngineSample(requests_running=4.0, kv_cache_usage=0.4, iteration_tokens=Histogram(0.0, 0.0))

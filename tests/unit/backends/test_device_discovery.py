@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from phasewatch.backends.device_discovery import LOOKS_AGAIN, PAGE_LIMIT, DeviceFinder
 from phasewatch.config.resolve import parse_config
-from phasewatch.hardware.detect import Detected, dcgm_devices
-from phasewatch.hardware.facts import DeviceFacts, Source
+from phasewatch.hardware.detect import DetectedDevices, parse_dcgm_page
+from phasewatch.hardware.facts import DeviceFacts, DeviceSource
 
 REMOTE = "http://server.invalid:8000"
 LOCAL = "http://127.0.0.1:8000"
@@ -71,7 +71,7 @@ def test_a_configured_name_needs_nobody_else() -> None:
 def test_the_driver_of_this_machine_tells_of_a_target_on_it() -> None:
     (facts,), notes = found(finder(LOCAL))
     assert facts is not None
-    assert (facts.name, facts.memory_bandwidth, facts.bandwidth_source, notes) == ("L4", 300e9, Source.TABLE, [])
+    assert (facts.name, facts.memory_bandwidth, facts.bandwidth_source, notes) == ("L4", 300e9, DeviceSource.TABLE, [])
 
 
 @pytest.mark.usefixtures("l4")
@@ -120,11 +120,11 @@ def test_a_page_beyond_its_own_limit_is_not_read() -> None:
 def test_a_page_is_read_beside_the_loop_that_serves_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[threading.Thread] = []
 
-    def read(text: str) -> Detected:
+    def read(text: str) -> DetectedDevices:
         readers.append(threading.current_thread())
-        return dcgm_devices(text)
+        return parse_dcgm_page(text)
 
-    monkeypatch.setattr("phasewatch.backends.device_discovery.dcgm_devices", read)
+    monkeypatch.setattr("phasewatch.backends.device_discovery.parse_dcgm_page", read)
     found(finder(REMOTE, [page(DCGM)], device_from="http://dcgm.invalid:9400/metrics"))
     assert readers
     assert threading.main_thread() not in readers

@@ -15,10 +15,9 @@ from phasewatch.backends.equipment import (
     resolve_devices,
 )
 from phasewatch.config.resolve import Target, parse_config
-from phasewatch.hardware.detect import Reported
-from phasewatch.hardware.facts import Layout, Source
-from phasewatch.models.costs import KvCache, KvLayers, ModelCosts, WeightReads
-from phasewatch.models.costs import Source as ModelSource
+from phasewatch.hardware.detect import ReportedDevice
+from phasewatch.hardware.facts import DeviceLayout, DeviceSource
+from phasewatch.models.costs import KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 from phasewatch.models.settings import ModelSettings
 
 DENSE = ModelCosts(
@@ -49,19 +48,24 @@ def test_any_other_address_is_not(url: str) -> None:
 
 
 def test_a_configured_name_is_looked_up_and_beats_what_is_reported() -> None:
-    facts, notes = resolve_devices(target(name="NVIDIA L40S", count=2), (Reported("NVIDIA L4", 24e9),))
-    assert (facts.name, facts.count, facts.memory_bandwidth, facts.bandwidth_source) == ("L40S", 2, 864e9, Source.TABLE)
+    facts, notes = resolve_devices(target(name="NVIDIA L40S", count=2), (ReportedDevice("NVIDIA L4", 24e9),))
+    assert (facts.name, facts.count, facts.memory_bandwidth, facts.bandwidth_source) == (
+        "L40S",
+        2,
+        864e9,
+        DeviceSource.TABLE,
+    )
     assert notes == ()
 
 
 def test_what_is_reported_is_looked_up_where_nothing_is_configured() -> None:
-    facts, _ = resolve_devices(target(), (Reported("NVIDIA H100 80GB HBM3", 85.5e9, memory_bandwidth=3352e9),))
-    assert (facts.memory_bandwidth, facts.bandwidth_source) == (3350e9, Source.TABLE)
+    facts, _ = resolve_devices(target(), (ReportedDevice("NVIDIA H100 80GB HBM3", 85.5e9, memory_bandwidth=3352e9),))
+    assert (facts.memory_bandwidth, facts.bandwidth_source) == (3350e9, DeviceSource.TABLE)
 
 
 def test_a_configured_figure_beats_the_table() -> None:
     facts, _ = resolve_devices(target(name="NVIDIA L40S", memory_bandwidth="800GB/s"), ())
-    assert (facts.memory_bandwidth, facts.bandwidth_source) == (800e9, Source.CONFIG)
+    assert (facts.memory_bandwidth, facts.bandwidth_source) == (800e9, DeviceSource.CONFIG)
 
 
 def test_an_unknown_device_has_no_figure_and_a_note() -> None:
@@ -71,9 +75,9 @@ def test_an_unknown_device_has_no_figure_and_a_note() -> None:
 
 
 def test_vllm_divides_layers_and_ollama_hands_them_out() -> None:
-    assert resolve_devices(target("vllm"), ())[0].layout is Layout.TENSOR
-    assert resolve_devices(target("ollama"), ())[0].layout is Layout.PIPELINE
-    assert resolve_devices(target("ollama", layout="replica"), ())[0].layout is Layout.REPLICA
+    assert resolve_devices(target("vllm"), ())[0].layout is DeviceLayout.TENSOR
+    assert resolve_devices(target("ollama"), ())[0].layout is DeviceLayout.PIPELINE
+    assert resolve_devices(target("ollama", layout="replica"), ())[0].layout is DeviceLayout.REPLICA
 
 
 @pytest.mark.parametrize(("url", "known"), [("http://127.0.0.1:8000", 30e9), ("http://server.invalid:8000", None)])
@@ -83,8 +87,10 @@ def test_the_measured_memory_is_that_of_targets_on_this_machine_alone(
     from phasewatch.hardware import measure  # noqa: PLC0415  # to store what this machine never measured
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    run = measure.Run(1, 30e9)
-    measure.store(measure.Measurement(30e9, 1, 2**28, measure.processor(), "2026-11-29T20:00:00+00:00", (run,)))
+    run = measure.MeasurementRun(1, 30e9)
+    measure.store_measurement(
+        measure.MemoryMeasurement(30e9, 1, 2**28, measure.read_processor_name(), "2026-11-29T20:00:00+00:00", (run,))
+    )
     assert resolve_devices(target(url=url, name="CPU"), ())[0].memory_bandwidth == known
 
 

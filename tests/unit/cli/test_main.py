@@ -430,8 +430,8 @@ def test_a_name_that_is_not_one_device_exits_with_1(name: str, capsys: pytest.Ca
 def test_devices_measures_and_keeps_and_shows(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("phasewatch.hardware.measure.block_size", lambda _cache, _available: 2**20)
-    monkeypatch.setattr("phasewatch.hardware.measure.PAUSE", 0.0)
+    monkeypatch.setattr("phasewatch.hardware.measure.choose_block_size", lambda _cache, _available: 2**20)
+    monkeypatch.setattr("phasewatch.hardware.measure.PAUSE_BETWEEN_ROUNDS", 0.0)
     assert main(["devices", "--measure"]) == 0
     told = capsys.readouterr().out
     assert f"Kept in {state}; " in told
@@ -444,7 +444,7 @@ def test_devices_measures_and_keeps_and_shows(
 def test_a_measurement_without_memory_for_it_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("phasewatch.hardware.measure.available_memory", lambda: 2**20)
+    monkeypatch.setattr("phasewatch.hardware.measure.read_available_memory", lambda: 2**20)
     assert main(["devices", "--measure"]) == 1
     assert "of memory must be available" in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ from phasewatch.config.resolve import (
     load_config_or_default,
     parse_config,
 )
-from phasewatch.hardware.facts import Layout
+from phasewatch.hardware.facts import DeviceLayout
 from phasewatch.models.settings import ModelSettings
 
 EXAMPLE = """\
@@ -666,7 +666,7 @@ def test_devices_are_the_operators_to_say() -> None:
         name="NVIDIA L40S",
         count=2,
         memory=48e9,
-        layout=Layout.PIPELINE,
+        layout=DeviceLayout.PIPELINE,
         memory_bandwidth=864e9,
         flops=362e12,
         cpu_memory_bandwidth=90e9,

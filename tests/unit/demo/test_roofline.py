@@ -5,7 +5,7 @@ import pytest
 
 from phasewatch.demo.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE, FIXED_SECONDS, Work, machine
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
-from tests.support.model_folders import config, write_json
+from tests.support.model_folders import load_config, write_json
 
 L40S = machine(DEVICE, MODEL)
 ONE_TOKEN = Work(tokens=1, outputs=1, held=1000, attended=1000)
@@ -23,7 +23,7 @@ def test_the_machine_is_an_8b_at_16_bits_on_an_l40s() -> None:
 
 def test_the_model_is_the_published_one() -> None:
     assert (
-        config("llama-3.1-8b").items()
+        load_config("llama-3.1-8b").items()
         >= {
             "hidden_size": 4096,
             "intermediate_size": 14_336,

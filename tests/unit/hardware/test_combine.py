@@ -2,56 +2,62 @@ from typing import Any
 
 import pytest
 
-from phasewatch.hardware.combine import device_facts
-from phasewatch.hardware.detect import Reported
-from phasewatch.hardware.facts import ComputeRates, DeviceFacts, Layout, Source
-from phasewatch.hardware.resolve import Resolved
-from phasewatch.hardware.table import devices
+from phasewatch.hardware.combine import combine_device_facts
+from phasewatch.hardware.detect import ReportedDevice
+from phasewatch.hardware.facts import ComputeRates, DeviceFacts, DeviceLayout, DeviceSource
+from phasewatch.hardware.resolve import ResolvedDevice
+from phasewatch.hardware.table import load_devices
 
 GIB = 2.0**30
 MIB = 2.0**20
 L40S = ComputeRates(362.05e12, 733e12, 733e12)
-L40S_REPORTED = Reported("NVIDIA L40S", 46068 * MIB, None, 864.1e9)
+L40S_REPORTED = ReportedDevice("NVIDIA L40S", 46068 * MIB, None, 864.1e9)
 
 
 def only_note(**told: Any) -> str:
     """The note of a target without a ceiling."""
-    facts, notes = device_facts(**told)
+    facts, notes = combine_device_facts(**told)
     assert (facts.memory_bandwidth, facts.bandwidth_source) == (None, None)
     (note,) = notes
     return note
 
 
 def test_a_configured_name_is_looked_up() -> None:
-    assert device_facts(name="NVIDIA L40S", count=2, layout=Layout.PIPELINE) == (
-        DeviceFacts("L40S", 2, Layout.PIPELINE, 864e9, Source.TABLE, L40S, Source.TABLE),
+    assert combine_device_facts(name="NVIDIA L40S", count=2, layout=DeviceLayout.PIPELINE) == (
+        DeviceFacts("L40S", 2, DeviceLayout.PIPELINE, 864e9, DeviceSource.TABLE, L40S, DeviceSource.TABLE),
         (),
     )
 
 
 def test_configured_figures_beat_the_table_and_stand_for_all_precisions() -> None:
-    facts, notes = device_facts(name="NVIDIA L40S", memory_bandwidth=800e9, flops=300e12)
+    facts, notes = combine_device_facts(name="NVIDIA L40S", memory_bandwidth=800e9, flops=300e12)
     assert facts == DeviceFacts(
-        "L40S", 1, Layout.TENSOR, 800e9, Source.CONFIG, ComputeRates(300e12, 300e12, 300e12), Source.CONFIG
+        "L40S",
+        1,
+        DeviceLayout.TENSOR,
+        800e9,
+        DeviceSource.CONFIG,
+        ComputeRates(300e12, 300e12, 300e12),
+        DeviceSource.CONFIG,
     )
     assert notes == ()
-    facts, notes = device_facts(memory_bandwidth=800e9)
-    assert facts == DeviceFacts(memory_bandwidth=800e9, bandwidth_source=Source.CONFIG)
+    facts, notes = combine_device_facts(memory_bandwidth=800e9)
+    assert facts == DeviceFacts(memory_bandwidth=800e9, bandwidth_source=DeviceSource.CONFIG)
     assert notes == ()
 
 
 def test_a_configured_name_beats_what_is_reported() -> None:
-    facts, notes = device_facts(name="NVIDIA L4", reported=[L40S_REPORTED] * 3)
+    facts, notes = combine_device_facts(name="NVIDIA L4", reported=[L40S_REPORTED] * 3)
     assert (facts.name, facts.memory_bandwidth, facts.count, notes) == ("L4", 300e9, 1, ())
 
 
 def test_configured_memory_decides_between_devices_of_one_name() -> None:
-    facts, _ = device_facts(name="NVIDIA GeForce RTX 3080", memory=12e9)
+    facts, _ = combine_device_facts(name="NVIDIA GeForce RTX 3080", memory=12e9)
     assert (facts.name, facts.memory_bandwidth) == ("GeForce RTX 3080 (12GB)", 912e9)
 
 
 def test_an_unknown_configured_name_has_no_ceiling_and_says_how_to_get_one() -> None:
-    facts, _ = device_facts(name="NVIDIA L20Y", reported=[L40S_REPORTED])
+    facts, _ = combine_device_facts(name="NVIDIA L20Y", reported=[L40S_REPORTED])
     assert facts == DeviceFacts("NVIDIA L20Y")
     assert only_note(name="NVIDIA L20Y") == (
         "device.name: 'NVIDIA L20Y': the table has no such device (similar: L20); "
@@ -73,37 +79,45 @@ def test_a_configured_processor_is_to_be_measured() -> None:
 
 
 def test_the_name_cpu_means_the_memory_that_was_measured() -> None:
-    facts, notes = device_facts(name="cpu", measured=29.5e9)
+    facts, notes = combine_device_facts(name="cpu", measured=29.5e9)
     assert facts == DeviceFacts(
-        "CPU", 1, Layout.TENSOR, 29.5e9, Source.MEASURED, ComputeRates(), None, cpu_memory_bandwidth=29.5e9
+        "CPU", 1, DeviceLayout.TENSOR, 29.5e9, DeviceSource.MEASURED, ComputeRates(), None, cpu_memory_bandwidth=29.5e9
     )
     assert notes == ()
     assert only_note(name="CPU") == "this machine's memory is not measured: run `phasewatch devices --measure`"
 
 
 def test_the_one_reported_device_is_used() -> None:
-    facts, notes = device_facts(reported=[L40S_REPORTED])
-    assert facts == DeviceFacts("L40S", 1, Layout.TENSOR, 864e9, Source.TABLE, L40S, Source.TABLE)
+    facts, notes = combine_device_facts(reported=[L40S_REPORTED])
+    assert facts == DeviceFacts("L40S", 1, DeviceLayout.TENSOR, 864e9, DeviceSource.TABLE, L40S, DeviceSource.TABLE)
     assert notes == ()
 
 
 def test_the_drivers_figure_counts_where_the_table_has_none() -> None:
-    reported = Reported("NVIDIA L20Y", 81920 * MIB, None, 2e12)
-    facts, notes = device_facts(reported=[reported])
-    assert facts == DeviceFacts("NVIDIA L20Y", 1, Layout.TENSOR, 2e12, Source.DRIVER)
+    reported = ReportedDevice("NVIDIA L20Y", 81920 * MIB, None, 2e12)
+    facts, notes = combine_device_facts(reported=[reported])
+    assert facts == DeviceFacts("NVIDIA L20Y", 1, DeviceLayout.TENSOR, 2e12, DeviceSource.DRIVER)
     assert notes == ()
-    modified = Reported("NVIDIA GeForce RTX 4090", 49140 * MIB, None, 1008e9)
-    facts, _ = device_facts(reported=[modified])
-    assert (facts.memory_bandwidth, facts.bandwidth_source, facts.compute) == (1008e9, Source.DRIVER, ComputeRates())
-    nameless, _ = device_facts(reported=[Reported(None, None, None, 900e9)])
+    modified = ReportedDevice("NVIDIA GeForce RTX 4090", 49140 * MIB, None, 1008e9)
+    facts, _ = combine_device_facts(reported=[modified])
+    assert (facts.memory_bandwidth, facts.bandwidth_source, facts.compute) == (
+        1008e9,
+        DeviceSource.DRIVER,
+        ComputeRates(),
+    )
+    nameless, _ = combine_device_facts(reported=[ReportedDevice(None, None, None, 900e9)])
     assert (nameless.name, nameless.memory_bandwidth) == (None, 900e9)
 
 
 def test_the_drivers_figure_counts_where_the_table_knows_another_variant() -> None:
-    faster = Reported("NVIDIA GeForce RTX 3060 Ti", 8192 * MIB, None, 608e9)
-    facts, notes = device_facts(reported=[faster])
-    assert (facts.name, facts.memory_bandwidth, facts.bandwidth_source) == ("GeForce RTX 3060 Ti", 608e9, Source.DRIVER)
-    assert facts.compute_source is Source.TABLE
+    faster = ReportedDevice("NVIDIA GeForce RTX 3060 Ti", 8192 * MIB, None, 608e9)
+    facts, notes = combine_device_facts(reported=[faster])
+    assert (facts.name, facts.memory_bandwidth, facts.bandwidth_source) == (
+        "GeForce RTX 3060 Ti",
+        608e9,
+        DeviceSource.DRIVER,
+    )
+    assert facts.compute_source is DeviceSource.TABLE
     (note,) = notes
     assert note == (
         "the driver tells of 608 GB/s, which is used; the table knows another variant of GeForce RTX 3060 Ti, "
@@ -113,108 +127,108 @@ def test_the_drivers_figure_counts_where_the_table_knows_another_variant() -> No
 
 @pytest.mark.parametrize("driver", [0.91, 1.09])
 def test_a_driver_that_differs_by_its_clock_alone_leaves_the_tables_figure(driver: float) -> None:
-    facts, notes = device_facts(reported=[Reported("NVIDIA L40S", 46068 * MIB, None, driver * 864e9)])
-    assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (864e9, Source.TABLE, ())
+    facts, notes = combine_device_facts(reported=[ReportedDevice("NVIDIA L40S", 46068 * MIB, None, driver * 864e9)])
+    assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (864e9, DeviceSource.TABLE, ())
 
 
 def test_configured_memory_without_a_name_decides_between_devices_of_the_reported_one() -> None:
-    unsized = [Reported("NVIDIA GeForce RTX 3080")]
+    unsized = [ReportedDevice("NVIDIA GeForce RTX 3080")]
     note = only_note(reported=unsized)
     assert note.endswith(
         "the memory size decides; set device.memory, one of these as device.name, or device.memory_bandwidth"
     )
-    facts, notes = device_facts(reported=unsized, memory=12e9)
+    facts, notes = combine_device_facts(reported=unsized, memory=12e9)
     assert (facts.name, notes) == ("GeForce RTX 3080 (12GB)", ())
 
 
 def test_a_reported_device_that_nothing_is_known_of_has_no_ceiling() -> None:
-    note = only_note(reported=[Reported("NVIDIA L20Y")])
+    note = only_note(reported=[ReportedDevice("NVIDIA L20Y")])
     assert note.startswith("'NVIDIA L20Y': the table has no such device")
     assert "set device.memory_bandwidth" in note
-    assert device_facts(reported=[Reported("NVIDIA L20Y")])[0].name == "NVIDIA L20Y"
-    assert "this is no name of a device" in only_note(reported=[Reported(None)])
+    assert combine_device_facts(reported=[ReportedDevice("NVIDIA L20Y")])[0].name == "NVIDIA L20Y"
+    assert "this is no name of a device" in only_note(reported=[ReportedDevice(None)])
 
 
 def test_a_mig_instance_is_named_with_its_profile() -> None:
-    facts, _ = device_facts(reported=[Reported("NVIDIA A100-SXM4-40GB", 4864 * MIB, "1g.5gb", 194e9)])
+    facts, _ = combine_device_facts(reported=[ReportedDevice("NVIDIA A100-SXM4-40GB", 4864 * MIB, "1g.5gb", 194e9)])
     assert (facts.name, facts.memory_bandwidth, facts.bandwidth_source) == (
         "A100 SXM4 40GB 1g.5gb",
         1555e9 / 8,
-        Source.TABLE,
+        DeviceSource.TABLE,
     )
-    nothing_told = Reported("NVIDIA A100-SXM4-40GB", None, "", None)
-    assert device_facts(reported=[nothing_told])[0].memory_bandwidth is None
+    nothing_told = ReportedDevice("NVIDIA A100-SXM4-40GB", None, "", None)
+    assert combine_device_facts(reported=[nothing_told])[0].memory_bandwidth is None
 
 
 def test_a_virtual_gpu_has_a_ceiling_and_a_note_that_it_is_shared() -> None:
-    facts, notes = device_facts(reported=[Reported("NVIDIA A10-24Q", 24576 * MIB)])
+    facts, notes = combine_device_facts(reported=[ReportedDevice("NVIDIA A10-24Q", 24576 * MIB)])
     assert (facts.name, facts.memory_bandwidth) == ("A10", 600e9)
     assert notes == ("NVIDIA A10-24Q takes turns on one A10 with other virtual GPUs: the ceiling is of its turns",)
 
 
 def test_where_the_row_has_no_bandwidth_the_driver_tells_or_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    (row,) = [device for device in devices() if device.name == "L40S"]
-    found = Resolved("NVIDIA L40S", row, None, row.compute)
-    monkeypatch.setattr("phasewatch.hardware.combine.resolve", lambda *_: found)
-    facts, notes = device_facts(reported=[L40S_REPORTED])
-    assert facts == DeviceFacts("L40S", 1, Layout.TENSOR, 864.1e9, Source.DRIVER, L40S, Source.TABLE)
+    (row,) = [device for device in load_devices() if device.name == "L40S"]
+    found = ResolvedDevice("NVIDIA L40S", row, None, row.compute)
+    monkeypatch.setattr("phasewatch.hardware.combine.resolve_device", lambda *_: found)
+    facts, notes = combine_device_facts(reported=[L40S_REPORTED])
+    assert facts == DeviceFacts("L40S", 1, DeviceLayout.TENSOR, 864.1e9, DeviceSource.DRIVER, L40S, DeviceSource.TABLE)
     assert notes == ()
     assert only_note(name="NVIDIA L40S").startswith("the table has no bandwidth of L40S; set device.memory_bandwidth")
 
 
 def test_of_several_reported_devices_the_count_must_be_told() -> None:
     assert only_note(reported=[L40S_REPORTED] * 3) == ("3 GPUs found: set device.count to how many this server uses")
-    facts, notes = device_facts(reported=[L40S_REPORTED] * 3, count=2)
+    facts, notes = combine_device_facts(reported=[L40S_REPORTED] * 3, count=2)
     assert (facts.name, facts.count, facts.memory_bandwidth, notes) == ("L40S", 2, 864e9, ())
 
 
 def test_devices_of_different_kinds_must_be_named() -> None:
-    both = [L40S_REPORTED, Reported("NVIDIA L4")]
+    both = [L40S_REPORTED, ReportedDevice("NVIDIA L4")]
     assert only_note(reported=both, count=2) == ("2 GPUs of different kinds found: set device.name and device.count")
-    parts = [Reported("NVIDIA A30", None, "1g.6gb"), Reported("NVIDIA A30", None, "2g.12gb")]
+    parts = [ReportedDevice("NVIDIA A30", None, "1g.6gb"), ReportedDevice("NVIDIA A30", None, "2g.12gb")]
     assert "of different kinds" in only_note(reported=parts, count=1)
 
 
 def test_devices_of_one_name_and_different_memory_are_of_different_kinds() -> None:
-    small, large = (Reported("NVIDIA GeForce RTX 3080", size * MIB) for size in (10240, 12288))
+    small, large = (ReportedDevice("NVIDIA GeForce RTX 3080", size * MIB) for size in (10240, 12288))
     for both in ([small, large], [large, small]):
         assert "of different kinds" in only_note(reported=both, count=2)
-    unlisted = [Reported("NVIDIA L20Y", size * GIB) for size in (48, 80)]
+    unlisted = [ReportedDevice("NVIDIA L20Y", size * GIB) for size in (48, 80)]
     assert "of different kinds" in only_note(reported=unlisted, count=2)
 
 
 def test_devices_that_mean_the_same_are_alike_whatever_they_are_called() -> None:
     names = ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB")
-    alike = [Reported(name, size * MIB) for name, size in zip(names, (81920, 81251), strict=True)]
-    facts, notes = device_facts(reported=alike, count=2)
+    alike = [ReportedDevice(name, size * MIB) for name, size in zip(names, (81920, 81251), strict=True)]
+    facts, notes = combine_device_facts(reported=alike, count=2)
     assert (facts.name, facts.count, notes) == ("A100 SXM4 80GB", 2, ())
 
 
 def test_a_configured_bandwidth_needs_no_note_about_devices() -> None:
     cases: tuple[dict[str, Any], ...] = ({"name": "NVIDIA L20Y"}, {"reported": [L40S_REPORTED] * 3}, {})
     for told in cases:
-        facts, notes = device_facts(memory_bandwidth=800e9, **told)
-        assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (800e9, Source.CONFIG, ())
+        facts, notes = combine_device_facts(memory_bandwidth=800e9, **told)
+        assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (800e9, DeviceSource.CONFIG, ())
 
 
 def test_nothing_known_says_how_to_configure_a_device() -> None:
     assert only_note() == (
         "no device is known: set device.memory_bandwidth, or a device.name that `phasewatch devices` lists"
     )
-    assert device_facts()[0] == DeviceFacts()
+    assert combine_device_facts()[0] == DeviceFacts()
 
 
 def test_the_memory_of_the_host_is_configured_or_measured() -> None:
-    assert device_facts(name="L4", cpu_memory_bandwidth=80e9, measured=30e9)[0].cpu_memory_bandwidth == 80e9
-    assert device_facts(name="L4", measured=30e9)[0].cpu_memory_bandwidth == 30e9
-    assert device_facts(name="L4")[0].cpu_memory_bandwidth is None
+    assert combine_device_facts(name="L4", cpu_memory_bandwidth=80e9, measured=30e9)[0].cpu_memory_bandwidth == 80e9
+    assert combine_device_facts(name="L4", measured=30e9)[0].cpu_memory_bandwidth == 30e9
+    assert combine_device_facts(name="L4")[0].cpu_memory_bandwidth is None
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 1_000_000, "☃", "NVIDIA\nL4"])
 def test_a_hopeless_name_gives_a_note_of_one_short_line(name: str) -> None:
-    cases: tuple[dict[str, Any], ...] = ({"name": name}, {"reported": [Reported(name)]})
+    cases: tuple[dict[str, Any], ...] = ({"name": name}, {"reported": [ReportedDevice(name)]})
     for told in cases:
         note = only_note(**told)
         assert "\n" not in note
         assert len(note) < 400
-        assert len(device_facts(**told)[0].name or "") <= 128
+        assert len(combine_device_facts(**told)[0].name or "") <= 128

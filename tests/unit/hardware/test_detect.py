@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasewatch.hardware.detect import (
-    Detected,
-    Reported,
-    amd_devices,
-    dcgm_devices,
-    nvidia_devices,
-    plausible_bandwidth,
+    DetectedDevices,
+    ReportedDevice,
+    detect_amd_devices,
+    detect_nvidia_devices,
+    parse_bandwidth,
+    parse_dcgm_page,
 )
-from phasewatch.hardware.facts import MOST_DEVICES
+from phasewatch.hardware.facts import MAX_DEVICES
 
 MIB = 2**20
 
@@ -148,11 +148,11 @@ def mig(name: str | None, mebibytes: float, slices: int, compute: int | None = N
 def test_nvidias_driver_tells_name_memory_and_twice_clock_times_bus(use: Callable[[ModuleType], None]) -> None:
     nvml = Nvml(Gpu(), Gpu(b"NVIDIA H100 80GB HBM3", 81559, 2619, 5120))
     use(nvml)
-    found = nvidia_devices()
+    found = detect_nvidia_devices()
     assert found.reason is None
     assert found.devices == (
-        Reported("NVIDIA L40S", 46068 * MIB, None, 864.096e9),
-        Reported("NVIDIA H100 80GB HBM3", 81559 * MIB, None, 3352.32e9),
+        ReportedDevice("NVIDIA L40S", 46068 * MIB, None, 864.096e9),
+        ReportedDevice("NVIDIA H100 80GB HBM3", 81559 * MIB, None, 3352.32e9),
     )
     assert nvml.open == 0
 
@@ -162,7 +162,7 @@ def test_what_the_driver_does_not_support_is_unknown_and_the_rest_is_kept(
     missing: str, use: Callable[[ModuleType], None]
 ) -> None:
     use(Nvml(Gpu(**{missing: None})))
-    (device,) = nvidia_devices().devices
+    (device,) = detect_nvidia_devices().devices
     assert (device.name is None) == (missing == "name")
     assert (device.memory is None) == (missing == "mebibytes")
     assert (device.memory_bandwidth is None) == (missing in {"megahertz", "bits"})
@@ -171,7 +171,7 @@ def test_what_the_driver_does_not_support_is_unknown_and_the_rest_is_kept(
 @pytest.mark.parametrize("nonsense", [0, -1, 1e30, float("nan"), float("inf"), "9001", [], 2**70])
 def test_nonsense_of_a_driver_is_unknown(nonsense: Any, use: Callable[[ModuleType], None]) -> None:
     use(Nvml(Gpu(megahertz=nonsense), Gpu(bits=nonsense)))
-    assert [device.memory_bandwidth for device in nvidia_devices().devices] == [None, None]
+    assert [device.memory_bandwidth for device in detect_nvidia_devices().devices] == [None, None]
 
 
 def test_a_split_gpu_is_its_instances_with_their_shares(use: Callable[[ModuleType], None]) -> None:
@@ -183,7 +183,7 @@ def test_a_split_gpu_is_its_instances_with_their_shares(use: Callable[[ModuleTyp
         mig(None, 19968, 3, 1),
     ]
     use(Nvml(Gpu("NVIDIA A100-SXM4-40GB", 40960, 1215, 5120, instances), Gpu()))
-    found = nvidia_devices().devices
+    found = detect_nvidia_devices().devices
     assert [device.name for device in found] == ["NVIDIA A100-SXM4-40GB"] * 4 + ["NVIDIA L40S"]
     assert [device.profile for device in found[:4]] == ["3g.20gb", "1g.5gb", "3g.20gb", "1c.3g.20gb"]
     whole = 2 * 1215e6 * 5120 / 8
@@ -195,36 +195,38 @@ def test_a_split_gpu_is_its_instances_with_their_shares(use: Callable[[ModuleTyp
 
 def test_an_instance_of_which_nothing_is_told_does_not_count_as_the_whole(use: Callable[[ModuleType], None]) -> None:
     use(Nvml(Gpu("NVIDIA A100-SXM4-40GB", 40960, 1215, 5120, [Gpu(None, None, None, None)])))
-    assert nvidia_devices().devices == (Reported("NVIDIA A100-SXM4-40GB", None, "", None),)
+    assert detect_nvidia_devices().devices == (ReportedDevice("NVIDIA A100-SXM4-40GB", None, "", None),)
 
 
 def test_a_split_gpu_without_instances_is_none(use: Callable[[ModuleType], None]) -> None:
     use(Nvml(Gpu(instances=[])))
-    assert nvidia_devices() == Detected((), "NVIDIA's driver shows no GPU")
+    assert detect_nvidia_devices() == DetectedDevices((), "NVIDIA's driver shows no GPU")
 
 
 def test_a_driver_that_cannot_be_asked_gives_a_reason(use: Callable[[ModuleType], None]) -> None:
     use(Nvml(failure="NVML Shared\nLibrary Not Found"))
-    assert nvidia_devices() == Detected((), "NVIDIA's driver cannot be asked: NVML Shared Library Not Found")
+    assert detect_nvidia_devices() == DetectedDevices(
+        (), "NVIDIA's driver cannot be asked: NVML Shared Library Not Found"
+    )
     use(AmdSmi(failure=""))
-    assert amd_devices() == Detected((), "AMD's driver cannot be asked: NotSupportedError")
+    assert detect_amd_devices() == DetectedDevices((), "AMD's driver cannot be asked: NotSupportedError")
 
 
 def test_a_driver_without_gpus_gives_a_reason(use: Callable[[ModuleType], None]) -> None:
     nvml, smi = Nvml(), AmdSmi()
     use(nvml)
     use(smi)
-    assert nvidia_devices() == Detected((), "NVIDIA's driver shows no GPU")
-    assert amd_devices() == Detected((), "AMD's driver shows no GPU")
+    assert detect_nvidia_devices() == DetectedDevices((), "NVIDIA's driver shows no GPU")
+    assert detect_amd_devices() == DetectedDevices((), "AMD's driver shows no GPU")
     assert (nvml.open, smi.open) == (0, 0)
 
 
 def test_libraries_that_are_not_installed_give_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pynvml", "amdsmi"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert nvidia_devices().devices == amd_devices().devices == ()
-    assert "pip install 'phasewatch[nvidia]'" in (nvidia_devices().reason or "")
-    assert "pip install 'phasewatch[amd]'" in (amd_devices().reason or "")
+    assert detect_nvidia_devices().devices == detect_amd_devices().devices == ()
+    assert "pip install 'phasewatch[nvidia]'" in (detect_nvidia_devices().reason or "")
+    assert "pip install 'phasewatch[amd]'" in (detect_amd_devices().reason or "")
 
 
 def test_a_library_that_prints_and_breaks_while_loading_gives_a_reason(
@@ -233,7 +235,7 @@ def test_a_library_that_prints_and_breaks_while_loading_gives_a_reason(
     (tmp_path / "amdsmi.py").write_text("print('Unable to find libamd_smi.so')\nraise KeyError('libamd_smi.so')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
-    assert amd_devices() == Detected((), "amdsmi cannot be used: it cannot be loaded: 'libamd_smi.so'")
+    assert detect_amd_devices() == DetectedDevices((), "amdsmi cannot be used: it cannot be loaded: 'libamd_smi.so'")
     assert capsys.readouterr().out == ""
 
 
@@ -241,13 +243,13 @@ def test_a_library_without_its_functions_shows_no_gpu(use: Callable[[ModuleType]
     old = ModuleType("pynvml")
     vars(old)["nvmlInit"] = lambda: None
     use(old)
-    assert nvidia_devices() == Detected((), "NVIDIA's driver shows no GPU")
+    assert detect_nvidia_devices() == DetectedDevices((), "NVIDIA's driver shows no GPU")
 
 
 def test_amds_driver_tells_name_memory_and_bandwidth(use: Callable[[ModuleType], None]) -> None:
     smi = AmdSmi(MI300X)
     use(smi)
-    assert amd_devices() == Detected((Reported("AMD Instinct MI300X", 196592 * MIB, None, 5325e9),))
+    assert detect_amd_devices() == DetectedDevices((ReportedDevice("AMD Instinct MI300X", 196592 * MIB, None, 5325e9),))
     assert smi.open == 0
 
 
@@ -260,10 +262,10 @@ def test_a_name_that_says_nothing_gives_way_to_the_pci_id(use: Callable[[ModuleT
             {"asic": {"market_name": "N/A", "device_id": "0x7550"}},
         )
     )
-    assert amd_devices().devices == (
-        Reported("pci:0x744c", 24560 * MIB),
-        Reported("AMD Radeon Graphics"),
-        Reported("pci:0x7550"),
+    assert detect_amd_devices().devices == (
+        ReportedDevice("pci:0x744c", 24560 * MIB),
+        ReportedDevice("AMD Radeon Graphics"),
+        ReportedDevice("pci:0x7550"),
     )
 
 
@@ -271,13 +273,13 @@ def test_a_partition_of_amd_has_its_mode_and_not_the_bandwidth_of_the_whole(
     use: Callable[[ModuleType], None],
 ) -> None:
     use(AmdSmi(MI300X | {"partition": "CPX"}, MI300X | {"partition": "N/A"}))
-    whole = Reported("AMD Instinct MI300X", 196592 * MIB, None, 5325e9)
-    assert amd_devices().devices == (Reported("AMD Instinct MI300X", 196592 * MIB, "CPX"), whole)
+    whole = ReportedDevice("AMD Instinct MI300X", 196592 * MIB, None, 5325e9)
+    assert detect_amd_devices().devices == (ReportedDevice("AMD Instinct MI300X", 196592 * MIB, "CPX"), whole)
 
 
 def test_an_amd_gpu_of_which_nothing_is_told_is_still_one(use: Callable[[ModuleType], None]) -> None:
     use(AmdSmi({}, {"asic": "no mapping", "vram": []}))
-    assert amd_devices().devices == (Reported(None), Reported(None))
+    assert detect_amd_devices().devices == (ReportedDevice(None), ReportedDevice(None))
 
 
 def series(name: str, value: str, **labels: str) -> str:
@@ -295,8 +297,12 @@ def test_a_dcgm_page_tells_each_gpu_once() -> None:
             page += series("DCGM_FI_DEV_FB_FREE", "5500", **labels)
         if gpu == "1":
             page += series("DCGM_FI_DEV_FB_RESERVED", "568", **labels)
-    assert dcgm_devices(page) == Detected(
-        (Reported("NVIDIA L40S", 45500 * MIB), Reported("NVIDIA L40S", 46068 * MIB), Reported("Tesla T4"))
+    assert parse_dcgm_page(page) == DetectedDevices(
+        (
+            ReportedDevice("NVIDIA L40S", 45500 * MIB),
+            ReportedDevice("NVIDIA L40S", 46068 * MIB),
+            ReportedDevice("Tesla T4"),
+        )
     )
 
 
@@ -305,7 +311,7 @@ def test_the_total_of_a_dcgm_page_counts_where_there_is_one() -> None:
         series(f"DCGM_FI_DEV_FB_{what}", value, gpu="0", modelName="NVIDIA L4")
         for what, value in (("USED", "1"), ("FREE", "2"), ("TOTAL", "23034"))
     )
-    assert dcgm_devices(page).devices == (Reported("NVIDIA L4", 23034 * MIB),)
+    assert parse_dcgm_page(page).devices == (ReportedDevice("NVIDIA L4", 23034 * MIB),)
 
 
 def test_a_dcgm_page_of_a_split_gpu_tells_its_instances_and_not_the_whole() -> None:
@@ -315,17 +321,17 @@ def test_a_dcgm_page_of_a_split_gpu_tells_its_instances_and_not_the_whole() -> N
         instance = common | {"GPU_I_PROFILE": "1g.6gb", "GPU_I_ID": number}
         page += series("DCGM_FI_DEV_FB_USED", "12", **instance) + series("DCGM_FI_DEV_FB_FREE", "5928", **instance)
     page += series("DCGM_FI_DEV_GPU_TEMP", "40", gpu="1", UUID="GPU-b", modelName="NVIDIA A30")
-    assert dcgm_devices(page).devices == (
-        Reported("NVIDIA A30", 5940 * MIB, "1g.6gb"),
-        Reported("NVIDIA A30", 5940 * MIB, "1g.6gb"),
-        Reported("NVIDIA A30"),
+    assert parse_dcgm_page(page).devices == (
+        ReportedDevice("NVIDIA A30", 5940 * MIB, "1g.6gb"),
+        ReportedDevice("NVIDIA A30", 5940 * MIB, "1g.6gb"),
+        ReportedDevice("NVIDIA A30"),
     )
 
 
 @pytest.mark.parametrize("value", ["9223372036854775794", "NaN", "+Inf", "-1", "0"])
 def test_a_blank_value_of_dcgm_is_no_memory(value: str) -> None:
     page = series("DCGM_FI_DEV_FB_TOTAL", value, gpu="0", modelName="NVIDIA L4")
-    assert dcgm_devices(page).devices == (Reported("NVIDIA L4"),)
+    assert parse_dcgm_page(page).devices == (ReportedDevice("NVIDIA L4"),)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +347,7 @@ def test_a_blank_value_of_dcgm_is_no_memory(value: str) -> None:
     ],
 )
 def test_a_foreign_page_gives_a_reason_of_one_line(page: str, reason: str) -> None:
-    found = dcgm_devices(page)
+    found = parse_dcgm_page(page)
     assert found.devices == ()
     assert found.reason
     assert found.reason.startswith(reason)
@@ -352,20 +358,20 @@ def test_a_foreign_page_gives_a_reason_of_one_line(page: str, reason: str) -> No
 def test_lines_of_others_on_the_page_are_not_even_read() -> None:
     own = series("DCGM_FI_DEV_FB_TOTAL", "23034", gpu="0", modelName="NVIDIA L4")
     others = 'kube_pod_labels{pod="a" 1\n<html>\nx{DCGM_FI_="DCGM_FI_DEV_FB_TOTAL{"} nonsense\n'
-    assert dcgm_devices(others + own + others) == Detected((Reported("NVIDIA L4", 23034 * MIB),))
+    assert parse_dcgm_page(others + own + others) == DetectedDevices((ReportedDevice("NVIDIA L4", 23034 * MIB),))
 
 
 def test_a_page_of_a_whole_cluster_is_refused() -> None:
     page = "".join(
-        series("DCGM_FI_DEV_SM_CLOCK", "1", gpu=str(index), modelName="NVIDIA L4") for index in range(MOST_DEVICES + 1)
+        series("DCGM_FI_DEV_SM_CLOCK", "1", gpu=str(index), modelName="NVIDIA L4") for index in range(MAX_DEVICES + 1)
     )
-    found = dcgm_devices(page)
-    assert found == Detected((), "the page shows more than 1024 devices; it is no single DCGM exporter's")
+    found = parse_dcgm_page(page)
+    assert found == DetectedDevices((), "the page shows more than 1024 devices; it is no single DCGM exporter's")
 
 
 @given(st.text() | st.text('DCGM_FI_DEV{}=",\\modelName 01\n#eE+-.', max_size=200))
 def test_any_page_gives_devices_or_a_reason(page: str) -> None:
-    found = dcgm_devices(page)
+    found = parse_dcgm_page(page)
     assert bool(found.devices) != bool(found.reason)
 
 
@@ -377,4 +383,4 @@ def test_any_page_gives_devices_or_a_reason(page: str) -> None:
     ],
 )
 def test_a_bandwidth_is_between_a_gigabyte_and_a_hundred_terabytes(value: object, bandwidth: float | None) -> None:
-    assert plausible_bandwidth(value) == bandwidth
+    assert parse_bandwidth(value) == bandwidth

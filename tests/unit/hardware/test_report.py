@@ -1,42 +1,42 @@
 import pytest
 
 from phasewatch.hardware import report
-from phasewatch.hardware.measure import Measurement, Run, Stored
-from phasewatch.hardware.table import devices
+from phasewatch.hardware.measure import MeasurementRun, MemoryMeasurement, StoredMeasurement
+from phasewatch.hardware.table import load_devices
 
-NOT_MEASURED = Stored(None, "not measured yet")
+NOT_MEASURED = StoredMeasurement(None, "not measured yet")
 
 
 def about(name: str, memory: float | None = None) -> tuple[bool, str]:
-    return report.about(name, memory, NOT_MEASURED)
+    return report.describe_name(name, memory, NOT_MEASURED)
 
 
 def test_the_table_has_a_line_for_every_device_under_its_heads() -> None:
-    lines = report.table(devices(), NOT_MEASURED).splitlines()
+    lines = report.format_table(load_devices(), NOT_MEASURED).splitlines()
     assert lines[0].split("  ")[0] == "NAME"
     assert [
         line[: lines[0].index(" MEMORY")].strip()[: len(device.name)]
-        for line, device in zip(lines[1:], devices(), strict=False)
-    ] == [device.name for device in devices()]
+        for line, device in zip(lines[1:], load_devices(), strict=False)
+    ] == [device.name for device in load_devices()]
     (card,) = [
         line for line in lines if line.startswith("GeForce RTX 4090 ") and " D " not in line and "Laptop" not in line
     ]
     assert card.split() == ["GeForce", "RTX", "4090", "24", "GB", "1008", "165.2", "330.3", "doc"]
-    ends = [len(line) - len(line.split("  ")[-1]) for line in lines[: len(devices()) + 1]]
+    ends = [len(line) - len(line.split("  ")[-1]) for line in lines[: len(load_devices()) + 1]]
     assert len(set(ends)) == 1
 
 
 def test_what_is_unknown_is_a_dash_in_the_table() -> None:
-    text = report.table(devices(), NOT_MEASURED)
+    text = report.format_table(load_devices(), NOT_MEASURED)
     (line,) = [line for line in text.splitlines() if line.startswith("CPU DDR5-5600 dual")]
     assert line.split()[-5:] == ["-", "89.6", "-", "-", "rule"]
 
 
 def test_the_table_ends_with_what_was_measured_here() -> None:
-    assert report.table(devices(), Stored(29.46e9)).splitlines()[-1] == (
+    assert report.format_table(load_devices(), StoredMeasurement(29.46e9)).splitlines()[-1] == (
         "This machine's memory (CPU): 29.5 GB/s, measured."
     )
-    assert report.table(devices(), NOT_MEASURED).splitlines()[-1] == (
+    assert report.format_table(load_devices(), NOT_MEASURED).splitlines()[-1] == (
         "This machine's memory (CPU): not measured yet; measure it with `phasewatch devices --measure`."
     )
 
@@ -105,7 +105,10 @@ def test_a_processor_is_to_be_measured() -> None:
 
 def test_the_name_cpu_is_this_machine() -> None:
     assert about("cpu")[0] is False
-    assert report.about("CPU", None, Stored(29.5e9)) == (True, "This machine's memory (CPU): 29.5 GB/s, measured.")
+    assert report.describe_name("CPU", None, StoredMeasurement(29.5e9)) == (
+        True,
+        "This machine's memory (CPU): 29.5 GB/s, measured.",
+    )
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1_000_000, "a\nb\x1b[2J", "☃"])
@@ -118,9 +121,9 @@ def test_a_hopeless_name_is_told_shortly_and_without_control_characters(name: st
 
 
 def test_a_measurement_is_told_with_the_lines_for_the_configuration() -> None:
-    runs = (Run(1, 20.1e9), Run(2, 29.46e9), Run(1, 19e9), Run(2, 28e9))
-    measurement = Measurement(29.46e9, 2, 256 * 2**20, "A processor", "2026-11-29T12:00:00+00:00", runs)
-    assert report.measured(measurement, "/state/file.json").splitlines() == [
+    runs = (MeasurementRun(1, 20.1e9), MeasurementRun(2, 29.46e9), MeasurementRun(1, 19e9), MeasurementRun(2, 28e9))
+    measurement = MemoryMeasurement(29.46e9, 2, 256 * 2**20, "A processor", "2026-11-29T12:00:00+00:00", runs)
+    assert report.format_measurement(measurement, "/state/file.json").splitlines() == [
         "A processor: 29.5 GB/s, the fastest of 4 runs over 256 MiB",
         "  1 thread: 20.1, 19.0 GB/s",
         "  2 threads: 29.5, 28.0 GB/s",

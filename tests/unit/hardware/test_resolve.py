@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasewatch.hardware.facts import ComputeRates
-from phasewatch.hardware.resolve import LONGEST_NAME, Ambiguous, Resolved, Unknown, memory_text, resolve
-from phasewatch.hardware.table import devices
+from phasewatch.hardware.resolve import (
+    MAX_NAME_LENGTH,
+    AmbiguousDevice,
+    ResolvedDevice,
+    UnknownDevice,
+    format_memory,
+    resolve_device,
+)
+from phasewatch.hardware.table import load_devices
 from tests.support.paths import DATA
 
 MIB = 2**20
@@ -18,20 +25,20 @@ with (DATA / "device-names.csv").open(encoding="utf-8") as file:
 
 def means(name: str, mebibytes: float | None = None, profile: str | None = None) -> str | None:
     """The name of the device, if it is exactly one."""
-    found = resolve(name, None if mebibytes is None else mebibytes * MIB, profile)
-    return found.device.name if isinstance(found, Resolved) else None
+    found = resolve_device(name, None if mebibytes is None else mebibytes * MIB, profile)
+    return found.device.name if isinstance(found, ResolvedDevice) else None
 
 
-def part(name: str, profile: str | None = None) -> Resolved:
-    found = resolve(name, None, profile)
-    assert isinstance(found, Resolved)
+def part(name: str, profile: str | None = None) -> ResolvedDevice:
+    found = resolve_device(name, None, profile)
+    assert isinstance(found, ResolvedDevice)
     return found
 
 
 @pytest.mark.parametrize(("name", "memory", "row"), REPORTED)
 def test_a_reported_name_means_its_device(name: str, memory: str, row: dict[str, str]) -> None:
-    found = resolve(name, float(memory) * MIB)
-    assert isinstance(found, Resolved)
+    found = resolve_device(name, float(memory) * MIB)
+    assert isinstance(found, ResolvedDevice)
     assert (found.name, found.device.name) == (name, row["expected_device"])
     assert found.memory_bandwidth == float(row["expected_gbps"]) * 1e9
 
@@ -106,14 +113,14 @@ def test_other_real_names_mean_their_devices(name: str, mebibytes: float | None,
     assert means(name, mebibytes) == device
 
 
-@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+@pytest.mark.parametrize("device", load_devices(), ids=lambda device: device.name)
 def test_the_name_of_the_table_means_its_own_row(device: object) -> None:
-    assert isinstance(device, type(devices()[0]))
+    assert isinstance(device, type(load_devices()[0]))
     for name in (device.name, device.name.upper(), device.name.replace(" ", "_")):
         assert means(name) == device.name
     for alias in device.aliases:
-        found = resolve(alias)
-        candidates = found.candidates if isinstance(found, Ambiguous) else ()
+        found = resolve_device(alias)
+        candidates = found.candidates if isinstance(found, AmbiguousDevice) else ()
         assert device in candidates or means(alias) == device.name
 
 
@@ -213,15 +220,15 @@ def test_what_is_no_device_means_nothing(name: str, mebibytes: float | None) -> 
 def test_a_shared_name_tells_its_devices_and_what_decides(
     name: str, mebibytes: float | None, decided_by: str, candidates: tuple[str, ...]
 ) -> None:
-    found = resolve(name, None if mebibytes is None else mebibytes * MIB)
-    assert isinstance(found, Ambiguous)
+    found = resolve_device(name, None if mebibytes is None else mebibytes * MIB)
+    assert isinstance(found, AmbiguousDevice)
     assert found.decided_by == decided_by
     assert tuple(device.name for device in found.candidates) == candidates
 
 
 def test_a_memory_that_fits_no_device_of_the_name_is_told() -> None:
-    found = resolve("NVIDIA GeForce RTX 3060", 8192 * MIB)
-    assert found == Unknown("NVIDIA GeForce RTX 3060", "GeForce RTX 3060 has 12 GB, not 8 GiB")
+    found = resolve_device("NVIDIA GeForce RTX 3060", 8192 * MIB)
+    assert found == UnknownDevice("NVIDIA GeForce RTX 3060", "GeForce RTX 3060 has 12 GB, not 8 GiB")
 
 
 def test_memory_in_decimal_gigabytes_fits_too() -> None:
@@ -230,11 +237,11 @@ def test_memory_in_decimal_gigabytes_fits_too() -> None:
 
 
 def test_similar_names_are_only_shown() -> None:
-    found = resolve("NVIDIA GeForce RTX 4090 Ti")
-    assert isinstance(found, Unknown)
+    found = resolve_device("NVIDIA GeForce RTX 4090 Ti")
+    assert isinstance(found, UnknownDevice)
     assert 0 < len(found.similar) <= 3
     assert all(means(name) == name for name in found.similar)
-    assert resolve("x" * LONGEST_NAME) == Unknown("x" * LONGEST_NAME, "the table has no such device")
+    assert resolve_device("x" * MAX_NAME_LENGTH) == UnknownDevice("x" * MAX_NAME_LENGTH, "the table has no such device")
 
 
 @pytest.mark.parametrize(
@@ -251,15 +258,15 @@ def test_similar_names_are_only_shown() -> None:
     ],
 )
 def test_a_processor_is_known_as_one(name: str) -> None:
-    found = resolve(name)
-    assert isinstance(found, Unknown)
+    found = resolve_device(name)
+    assert isinstance(found, UnknownDevice)
     assert found.processor
 
 
 @pytest.mark.parametrize("name", ["Coreweave X1", "NVIDIA L20Y", "Apple M9 Max (40-core GPU)", ""])
 def test_what_is_unknown_is_no_processor_for_that(name: str) -> None:
-    found = resolve(name)
-    assert isinstance(found, Unknown)
+    found = resolve_device(name)
+    assert isinstance(found, UnknownDevice)
     assert not found.processor
 
 
@@ -375,7 +382,7 @@ def test_a_virtual_gpu_has_the_full_bandwidth_and_is_known_as_shared() -> None:
 
 
 def test_memory_for_people() -> None:
-    by_name = {device.name: memory_text(device) for device in devices()}
+    by_name = {device.name: format_memory(device) for device in load_devices()}
     assert by_name["GeForce RTX 3080 (10GB)"] == "10 GB"
     assert by_name["Tesla V100 SXM2"] == "16 or 32 GB"
     assert by_name["Apple M1"] == "8 to 16 GB"
@@ -390,18 +397,18 @@ def test_memory_for_people() -> None:
 def test_any_name_memory_and_profile_means_one_several_or_none(
     name: str, memory: float | None, profile: str | None
 ) -> None:
-    found = resolve(name, memory, profile)
+    found = resolve_device(name, memory, profile)
     assert found.name == name
-    if isinstance(found, Resolved):
+    if isinstance(found, ResolvedDevice):
         assert found.memory_bandwidth is not None
         assert found.device.memory_bandwidth is not None
         assert 0 < found.memory_bandwidth <= found.device.memory_bandwidth
         assert found.compute != ComputeRates() or found.device.compute == ComputeRates()
 
 
-@given(st.sampled_from(devices()), st.text(min_size=1, max_size=3))
+@given(st.sampled_from(load_devices()), st.text(min_size=1, max_size=3))
 def test_a_name_with_something_added_is_another_name(device: object, added: str) -> None:
-    assert isinstance(device, type(devices()[0]))
-    found = resolve(device.name + added)
-    if isinstance(found, Resolved) and not found.shared:
+    assert isinstance(device, type(load_devices()[0]))
+    found = resolve_device(device.name + added)
+    if isinstance(found, ResolvedDevice) and not found.shared:
         assert found.device is not device or not re.sub(r"(?i)\(r\)|[\s_®™-]", "", added)

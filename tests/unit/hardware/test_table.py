@@ -7,8 +7,8 @@ import pytest
 from phasewatch.hardware import table
 from phasewatch.hardware.facts import ComputeRates
 from phasewatch.hardware.partition import AMD_DIES, MIG_SLICES
-from phasewatch.hardware.resolve import Resolved, resolve
-from phasewatch.hardware.table import GIB, devices, parse
+from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
+from phasewatch.hardware.table import GIB, load_devices, parse_devices
 
 SHIPPED = Path(table.__file__).with_name("devices.csv")
 HEADS = (
@@ -18,8 +18,8 @@ HEADS = (
 
 
 def bandwidth(name: str) -> float:
-    found = resolve(name)
-    assert isinstance(found, Resolved)
+    found = resolve_device(name)
+    assert isinstance(found, ResolvedDevice)
     assert found.memory_bandwidth is not None
     return found.memory_bandwidth
 
@@ -40,8 +40,8 @@ def test_sixteen_gigabytes_of_weights_give_the_ceilings_of_the_design(name: str,
 
 
 def test_names_are_unique_and_every_device_has_a_bandwidth_with_its_status_and_source() -> None:
-    assert len({device.name for device in devices()}) == len(devices()) > 200
-    for device in devices():
+    assert len({device.name for device in load_devices()}) == len(load_devices()) > 200
+    for device in load_devices():
         assert device.memory_bandwidth is not None
         assert 1e9 < device.memory_bandwidth < 1e13, device.name
         assert device.bandwidth_status in {"doc", "db", "rule", "mem"}, device.name
@@ -51,7 +51,7 @@ def test_names_are_unique_and_every_device_has_a_bandwidth_with_its_status_and_s
 
 
 def test_low_precision_is_never_slower() -> None:
-    for device in devices():
+    for device in load_devices():
         rates = (device.compute.bits16, device.compute.fp8, device.compute.int8)
         known = [rate for rate in rates if rate is not None]
         assert known == sorted(known), device.name
@@ -71,13 +71,13 @@ def test_published_bandwidths_agree_with_the_clocks_of_the_driver() -> None:
 
 
 def test_devices_that_can_be_split_are_in_the_table() -> None:
-    names = {device.name: device for device in devices()}
+    names = {device.name: device for device in load_devices()}
     assert all(len(names[name].memory) == 1 for name in (*MIG_SLICES, *AMD_DIES))
 
 
 def test_a_row_becomes_a_device_in_base_units() -> None:
     row = "X,NVIDIA,geforce,NVIDIA X;Y X,8/16,448,1.5,3,6,doc,rule,a sheet,a note\n"
-    (device,) = parse(HEADS + row)
+    (device,) = parse_devices(HEADS + row)
     assert (device.name, device.aliases, device.memory_bandwidth) == ("X", ("NVIDIA X", "Y X"), 448e9)
     assert device.memory == ((8 * GIB, 8 * GIB), (16 * GIB, 16 * GIB))
     assert device.compute == ComputeRates(1.5e12, 3e12, 6e12)
@@ -86,14 +86,14 @@ def test_a_row_becomes_a_device_in_base_units() -> None:
 
 
 def test_a_range_of_memory_is_one_size_with_two_ends() -> None:
-    (device,) = parse(HEADS + "M,Apple,apple,,8-24,100,,,,doc,,s,\n")
+    (device,) = parse_devices(HEADS + "M,Apple,apple,,8-24,100,,,,doc,,s,\n")
     assert device.memory == ((8 * GIB, 24 * GIB),)
 
 
 def test_a_missing_figure_is_unknown_and_not_nought() -> None:
-    (device,) = parse(HEADS + "X,NVIDIA,geforce,,,,,,,,,,\n")
+    (device,) = parse_devices(HEADS + "X,NVIDIA,geforce,,,,,,,,,,\n")
     assert (device.memory, device.memory_bandwidth, device.compute) == ((), None, ComputeRates())
-    (short,) = parse(HEADS + "X,NVIDIA\n")
+    (short,) = parse_devices(HEADS + "X,NVIDIA\n")
     assert short.memory_bandwidth is None
 
 
@@ -109,11 +109,11 @@ def test_a_missing_figure_is_unknown_and_not_nought() -> None:
 )
 def test_a_wrong_figure_is_named_with_its_line_and_column(row: str, where: str) -> None:
     with pytest.raises(ValueError, match=re.escape(where)):
-        parse(HEADS + row + "\n")
+        parse_devices(HEADS + row + "\n")
 
 
 def test_missing_columns_are_named() -> None:
     with pytest.raises(ValueError, match=r"devices.csv:1: columns are missing: .*bandwidth_gbps, .*vendor"):
-        parse("name,class,aliases\n")
+        parse_devices("name,class,aliases\n")
     with pytest.raises(ValueError, match="columns are missing"):
-        parse("")
+        parse_devices("")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from phasewatch.analysis.ceiling import Basis, Ceiling, Counted
-from phasewatch.hardware.facts import Source as DeviceSource
+from phasewatch.hardware.facts import DeviceSource
 from phasewatch.metrics.ceiling import CEILING_METRICS
 from phasewatch.metrics.descriptor import ENGINE_LABELS
-from phasewatch.models.costs import Source as ModelSource
+from phasewatch.models.costs import ModelSource
 
 KNOWN = Ceiling(
     device_info=("NVIDIA L40S", 2),

@@ -1,6 +1,6 @@
 import pytest
 
-from phasewatch.models.costs import AttentionCosts, Experts, KvCache, KvLayers, ModelCosts, Source, WeightReads
+from phasewatch.models.costs import AttentionCosts, Experts, KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 
 DENSE = WeightReads(dense_bytes=15e9, dense_parameters=7.5e9, head_parameters=0.5e9)
 
@@ -53,14 +53,14 @@ def test_active_parameters_are_unknown_if_a_part_of_them_is() -> None:
 
 
 def test_a_cache_of_an_unknown_data_type_has_a_shape_and_no_bytes() -> None:
-    cache = KvCache((KvLayers(100.0), KvLayers(0.0, None, 132.0)), None, Source.CONFIG_JSON)
+    cache = KvCache((KvLayers(100.0), KvLayers(0.0, None, 132.0)), None, ModelSource.CONFIG_JSON)
     assert cache.bytes_per_token() is None
     assert cache.read_bytes(10) is None
 
 
 def test_what_is_kept_besides_takes_the_same_bytes_in_every_data_type() -> None:
     for size in (1.0, 2.0):
-        cache = KvCache((KvLayers(500.0, span=10), KvLayers(0.0, None, 132.0)), size, Source.CONFIG_JSON)
+        cache = KvCache((KvLayers(500.0, span=10), KvLayers(0.0, None, 132.0)), size, ModelSource.CONFIG_JSON)
         assert cache.bytes_per_token() == 500 * size + 132
         assert cache.read_bytes(100) == 5000 * size + 13_200
 
@@ -87,7 +87,7 @@ def test_of_a_sparse_model_that_is_not_understood_it_is_not_known_what_a_stream_
 
 
 def test_a_window_bounds_what_is_read_but_not_what_another_token_takes() -> None:
-    cache = KvCache((KvLayers(100.0), KvLayers(500.0, span=1024)), 2.0, Source.CONFIG_JSON)
+    cache = KvCache((KvLayers(100.0), KvLayers(500.0, span=1024)), 2.0, ModelSource.CONFIG_JSON)
     assert cache.bytes_per_token() == 1200
     assert cache.read_bytes(1000) == 1200 * 1000
     assert cache.read_bytes(8192) == 200 * 8192 + 1000 * 1024

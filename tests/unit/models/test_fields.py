@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasewatch.models.fields import Fields, ModelError, brief
+from phasewatch.models.errors import ModelError, shorten
+from phasewatch.models.fields import JsonFields
 
 NOT_ABOVE_0 = "config.json: n: expected a whole number above 0, found "
 
@@ -14,8 +15,8 @@ JSON = st.recursive(
 )
 
 
-def fields(**values: Any) -> Fields:
-    return Fields(values, "config.json: ", {"with_default": 7})
+def fields(**values: Any) -> JsonFields:
+    return JsonFields(values, "config.json: ", {"with_default": 7})
 
 
 def test_a_whole_number_is_read_as_it_is() -> None:
@@ -28,7 +29,7 @@ def test_a_whole_number_is_read_as_it_is() -> None:
 def test_what_is_no_whole_number_above_0_is_told_by_key(value: object) -> None:
     with pytest.raises(ModelError) as refused:
         fields(n=value).whole("n")
-    assert str(refused.value) == NOT_ABOVE_0 + brief(value)
+    assert str(refused.value) == NOT_ABOVE_0 + shorten(value)
 
 
 def test_a_number_beyond_all_models_is_refused() -> None:

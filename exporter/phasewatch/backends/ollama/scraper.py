@@ -44,7 +44,7 @@ from phasewatch.backends.ollama.state import (
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.config.resolve import Target
-from phasewatch.models.sources.gguf import costs_of_show
+from phasewatch.models.sources.gguf import read_show_costs
 from phasewatch.scrape.scraper import Job, Scraper
 from phasewatch.snapshot.health import Health, ScrapeTiming
 from phasewatch.snapshot.probes import ProbeReason
@@ -229,7 +229,7 @@ class OllamaScraper(Scraper):
         self._asked_to_show[model.digest] = self._clock()
         try:
             told = await self._engine.show(model.name)
-            costs, unknown = await asyncio.to_thread(costs_of_show, told)
+            costs, unknown = await asyncio.to_thread(read_show_costs, told)
         except ScrapeError as error:
             logger().debug("a model cannot be shown", target=self.target.name, error=error.message)
             return

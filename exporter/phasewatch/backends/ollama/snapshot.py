@@ -17,7 +17,7 @@ from phasewatch.backends.ollama.probes.response import ProbeTimings
 from phasewatch.backends.ollama.state import ModelState, OllamaState, ProbeMeasurement
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.config.resolve import Target
-from phasewatch.models.sources.configured import with_configuration
+from phasewatch.models.sources.configured import apply_model_settings
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot, create_snapshot
 
@@ -113,7 +113,7 @@ def _engine(state: OllamaState, target: Target, inventory: Inventory, model: Loa
     if shown is not None and share is not None:
         ceiling = compute_single_stream_ceiling(
             state.device,
-            with_configuration(shown.costs, target.model),
+            apply_model_settings(shown.costs, target.model),
             decode_tokens_per_second=sample.decode_tokens_per_second if sample else None,
             context_tokens=_context(sample) if sample else None,
             gpu_share=share,

@@ -14,10 +14,10 @@ from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_fai
 from phasewatch.base.errors import ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.config.resolve import Target
-from phasewatch.hardware.facts import Layout
+from phasewatch.hardware.facts import DeviceLayout
 from phasewatch.models.costs import ModelCosts
 from phasewatch.models.shape.cache_types import AUTO
-from phasewatch.models.sources.folder import costs_of_folder
+from phasewatch.models.sources.folder import read_folder_costs
 from phasewatch.scrape.scraper import Job, Scraper
 from phasewatch.snapshot.health import Health, ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts
@@ -108,7 +108,7 @@ class VllmScraper(Scraper):
         if path is not None:
             if self._is_wanted(self._state.equipment.configured):
                 dtype = self._cache_dtype(None)
-                costs, unknown = await asyncio.to_thread(costs_of_folder, path, dtype or AUTO)
+                costs, unknown = await asyncio.to_thread(read_folder_costs, path, dtype or AUTO)
                 self._equip(configured=costs)
                 self._say_of_model(str(path), (*unknown, *describe_unused_settings(costs, self.target.model, dtype)))
             return
@@ -148,7 +148,7 @@ class VllmScraper(Scraper):
         """As many engines as devices are rather copies of the model, each on one, than all of them on all devices."""
         device, snapshots = self._state.equipment.device, self._state.window.snapshots
         engines = len(snapshots[-1].page.engines) if snapshots else 0
-        if self._told_of_replicas or device.layout is not Layout.TENSOR or not 1 < device.count == engines:
+        if self._told_of_replicas or device.layout is not DeviceLayout.TENSOR or not 1 < device.count == engines:
             return
         self._told_of_replicas = True
         note = (

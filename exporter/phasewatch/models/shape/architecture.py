@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from phasewatch.models.fields import Fields, ModelError
+from phasewatch.models.errors import ModelError, shorten
+from phasewatch.models.fields import JsonFields
 
 _NESTED: Final = ("thinker_config", "text_config")
 
 _TOWERS: Final = ("vision_config", "audio_config", "visual", "talker_config")
+
+_MODEL_BYTES: Final = frozenset({"bfloat16", "float16", "half"})
 
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "gemma": {"head_dim": 256, "tie_word_embeddings": True},
@@ -65,8 +68,8 @@ class Architecture:
     """
 
     model_type: str
-    fields: Fields
-    whole: Fields
+    fields: JsonFields
+    whole: JsonFields
     nested: bool
     towers: bool
 
@@ -76,11 +79,11 @@ class Architecture:
         Raises:
             ModelError: it is neither true nor false.
         """
-        parts = [Fields(part.values, part.place) for part in (self.fields, self.whole)]
+        parts = [JsonFields(part.values, part.place) for part in (self.fields, self.whole)]
         key = "tie_word_embeddings"
         return frozenset(part.flag(key, default=False) for part in parts if part.get(key) is not None)
 
-    def quantisation(self) -> Fields | None:
+    def quantisation(self) -> JsonFields | None:
         """What the file says of how the weights are stored; None if nothing. Older files of compressed-tensors, and
         those of MLX, say it under keys of their own.
 
@@ -103,7 +106,7 @@ class Architecture:
         return self.fields.text(key) or self.whole.text(key)
 
 
-def architecture(config: object) -> Architecture:
+def read_architecture(config: object) -> Architecture:
     """The language model in a parsed config.json.
 
     Raises:
@@ -111,7 +114,7 @@ def architecture(config: object) -> Architecture:
     """
     if not isinstance(config, Mapping):
         raise ModelError("config.json: expected an object")
-    whole = fields = Fields(config, "config.json: ")
+    whole = fields = JsonFields(config, "config.json: ")
     towers = any(fields.get(key) is not None for key in _TOWERS)
     for key in _NESTED:
         section = fields.section(key)
@@ -121,10 +124,22 @@ def architecture(config: object) -> Architecture:
     model_type = fields.text("model_type") or whole.text("model_type")
     if model_type is None:
         raise fields.error("model_type", "missing; expected the name of an architecture")
-    fields = Fields(fields.values, fields.place, _DEFAULTS.get(model_type, {}))
+    fields = JsonFields(fields.values, fields.place, _DEFAULTS.get(model_type, {}))
     return Architecture(model_type, fields, whole, nested=fields.values is not whole.values, towers=towers)
 
 
 def is_empty(value: object) -> bool:
     """Whether a value says that a model has nothing of the kind: null, false, 0, an empty list."""
     return value is None or value is False or value == 0 or value in ([], {}, "")
+
+
+def read_dtype_bytes(model: Architecture) -> float:
+    """Bytes of a number in the data type that the model computes in: 16 bits, as servers take what does not say.
+
+    Raises:
+        ModelError: it is of another size.
+    """
+    name = model.text("dtype") or model.text("torch_dtype")
+    if name is not None and name.removeprefix("torch.") not in _MODEL_BYTES:
+        raise model.fields.error("dtype", f"expected bfloat16 or float16, found {shorten(name)}")
+    return 2.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.models.shape.architecture import Architecture, is_empty
-from phasewatch.models.shape.layers import Kind, layer_kinds
+from phasewatch.models.shape.layers import LayerKind, read_layer_kinds
 
 _LATENT: Final = frozenset(
     {
@@ -63,7 +63,7 @@ _LONGEST_NAME: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Latent:
+class LatentAttention:
     """The shape of multi-head latent attention.
 
     Attributes:
@@ -99,10 +99,10 @@ class AttentionLayers:
     key_heads: int
     head_size: int
     span: int | None = None
-    latent: Latent | None = None
+    latent: LatentAttention | None = None
 
 
-def attention_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
+def read_attention_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
     """The layers that keep something of every token, those that attend alike together.
 
     Raises:
@@ -113,7 +113,7 @@ def attention_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
         return _latent_layers(model)
     if model.model_type not in _GROUPED:
         _refuse_peculiar(model)
-    kinds = layer_kinds(model)
+    kinds = read_layer_kinds(model)
     fields, layers = model.fields, len(kinds)
     heads = fields.per_layer("num_attention_heads", layers)
     if fields.get("num_key_value_heads") is None and model.model_type in _ONE_KEY_HEAD_EACH and not model.nested:
@@ -128,7 +128,7 @@ def attention_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
     return tuple(AttentionLayers(count, *shape) for shape, count in shapes.items())
 
 
-def _shape(model: Architecture, kind: Kind, heads: int, key_heads: int) -> tuple[int, int, int, int | None]:
+def _shape(model: Architecture, kind: LayerKind, heads: int, key_heads: int) -> tuple[int, int, int, int | None]:
     """Heads, heads of keys, their size and the span of one layer."""
     fields = model.fields
     if model.model_type == "gemma4_text" and kind.span is None:
@@ -161,7 +161,7 @@ def _latent_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
     chosen = fields.optional_whole("index_topk")
     key_size, value_size = fields.optional_whole("qk_nope_head_dim"), fields.optional_whole("v_head_dim")
     position_size = fields.whole("qk_rope_head_dim")
-    latent = Latent(
+    latent = LatentAttention(
         rank=fields.whole("kv_lora_rank"),
         position_size=position_size,
         index_size=0 if chosen is None else fields.whole("index_head_dim"),
@@ -171,7 +171,7 @@ def _latent_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
     for key in fields.values:
         if key.startswith("index") and key not in {"index_topk", "index_head_dim", "index_n_heads"}:
             raise fields.error(key, "attention that shares or skips its index is not counted yet")
-    attending = sum(kind is not None for kind in layer_kinds(model))
+    attending = sum(kind is not None for kind in read_layer_kinds(model))
     heads = fields.whole("num_attention_heads")
     return (AttentionLayers(attending, heads, heads, latent.rank + latent.position_size, None, latent),)
 

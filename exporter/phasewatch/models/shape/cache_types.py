@@ -1,7 +1,10 @@
 """How wide a number of a KV cache is, by the name of its data type."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Final
+
+from phasewatch.models.costs import KvCache
 
 AUTO: Final = "auto"
 """The data type of a cache that is kept as the model computes."""
@@ -30,6 +33,18 @@ ELEMENT_BYTES: Final[Mapping[str, float]] = {
 `--cache-type-k`. Types that keep scales or indexes beside the elements in a layout of their own are not in it."""
 
 
-def is_known(name: str) -> bool:
+def is_known_cache_dtype(name: str) -> bool:
     """Whether it is clear what a data type of this name means."""
     return name.lower() in {AUTO, *ELEMENT_BYTES}
+
+
+def apply_cache_dtype(cache: KvCache, name: str) -> KvCache:
+    """A cache whose elements have the data type that the server or the operator names.
+
+    Args:
+        cache: with the elements of the model's own type.
+        name: such as vLLM's `cache_config_info` gives for `cache_dtype`, or llama.cpp's `--cache-type-k`. One that is
+            not known leaves the shape, with elements of unknown size.
+    """
+    name = name.lower()
+    return cache if name == AUTO else dataclasses.replace(cache, bytes_per_element=ELEMENT_BYTES.get(name))

@@ -1,50 +1,34 @@
 """What a model keeps of each token, from the shape of its attention, and how wide a number of it is."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Final
 
-from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, Source
-from phasewatch.models.fields import ModelError, brief
-from phasewatch.models.shape.architecture import Architecture, is_empty
-from phasewatch.models.shape.attention import AttentionLayers, attention_layers
-from phasewatch.models.shape.cache_types import AUTO, ELEMENT_BYTES
+from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, ModelSource
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.architecture import Architecture, is_empty, read_dtype_bytes
+from phasewatch.models.shape.attention import AttentionLayers, read_attention_layers
 
 _SCALED_TOGETHER: Final = 128
 
-_MODEL_BYTES: Final = frozenset({"bfloat16", "float16", "half"})
 
-
-def with_cache_dtype(cache: KvCache, name: str) -> KvCache:
-    """A cache whose elements have the data type that the server or the operator names.
-
-    Args:
-        cache: with the elements of the model's own type.
-        name: such as vLLM's `cache_config_info` gives for `cache_dtype`, or llama.cpp's `--cache-type-k`. One that is
-            not known leaves the shape, with elements of unknown size.
-    """
-    name = name.lower()
-    return cache if name == AUTO else dataclasses.replace(cache, bytes_per_element=ELEMENT_BYTES.get(name))
-
-
-def kv_cache(model: Architecture) -> KvCache:
-    """What the model keeps of each token, with elements of unknown size where `element_bytes` does not know it.
+def compute_kv_cache(model: Architecture) -> KvCache:
+    """What the model keeps of each token, with elements of unknown size where `read_element_bytes` does not know it.
 
     Raises:
         ModelError: the file does not say.
     """
-    layers = tuple(_kept(attention_layers(model)))
+    layers = tuple(_kept(read_attention_layers(model)))
     if not layers:
         raise model.fields.error("layer_types", "no layer keeps anything of single tokens")
     try:
-        size: float | None = element_bytes(model)
+        size: float | None = read_element_bytes(model)
     except ModelError:
         size = None
-    return KvCache(layers, size, Source.CONFIG_JSON)
+    return KvCache(layers, size, ModelSource.CONFIG_JSON)
 
 
-def attention_costs(model: Architecture) -> tuple[AttentionCosts, ...] | None:
+def compute_attention_costs(model: Architecture) -> tuple[AttentionCosts, ...] | None:
     """Floating point operations of one token per token that it attends to.
 
     2 for each element of a query against a key and 2 for each element of a value, so 4 x heads x head dimension. Latent
@@ -55,7 +39,7 @@ def attention_costs(model: Architecture) -> tuple[AttentionCosts, ...] | None:
         ModelError: the file does not say.
     """
     found = []
-    for kind in attention_layers(model):
+    for kind in read_attention_layers(model):
         if kind.latent is None:
             found.append(AttentionCosts(4.0 * kind.layers * kind.heads * kind.head_size, kind.span))
         elif kind.latent.chosen is not None or kind.latent.inner_size is None:
@@ -82,7 +66,7 @@ def _index_bytes(size: int) -> float:
     return size + 4 * math.ceil(size / _SCALED_TOGETHER)
 
 
-def element_bytes(model: Architecture) -> float:
+def read_element_bytes(model: Architecture) -> float:
     """Bytes of an element where the server keeps the cache as the model computes.
 
     A model in 32 bits is usually served in 16, and some servers follow a checkpoint that asks for a quantised cache:
@@ -95,16 +79,4 @@ def element_bytes(model: Architecture) -> float:
     for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
         if quantisation is not None and not is_empty(quantisation.get(key)):
             raise quantisation.error(key, "whether the server follows it is not known; set model.kv_cache_dtype")
-    return data_type_bytes(model)
-
-
-def data_type_bytes(model: Architecture) -> float:
-    """Bytes of a number in the data type that the model computes in: 16 bits, as servers take what does not say.
-
-    Raises:
-        ModelError: it is of another size.
-    """
-    name = model.text("dtype") or model.text("torch_dtype")
-    if name is not None and name.removeprefix("torch.") not in _MODEL_BYTES:
-        raise model.fields.error("dtype", f"expected bfloat16 or float16, found {brief(name)}")
-    return 2.0
+    return read_dtype_bytes(model)

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from phasewatch.models.fields import MOST_LAYERS, brief
+from phasewatch.models.errors import shorten
+from phasewatch.models.fields import MAX_LAYERS
 from phasewatch.models.shape.architecture import Architecture
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LayerKind:
     """A layer that attends to the newest `span` tokens, or to all of them if that is None."""
 
     span: int | None = None
@@ -47,7 +48,7 @@ _WINDOW_BY_SWITCH: Final = frozenset(
 """Architectures that slide only if `use_sliding_window` says so."""
 
 
-def layer_kinds(model: Architecture) -> list[Kind | None]:
+def read_layer_kinds(model: Architecture) -> list[LayerKind | None]:
     """What each layer attends to, in order; None for a layer that keeps nothing of single tokens.
 
     Raises:
@@ -58,14 +59,14 @@ def layer_kinds(model: Architecture) -> list[Kind | None]:
     return [kinds[name] for name in names]
 
 
-def _kind(model: Architecture, name: str) -> Kind | None:
+def _kind(model: Architecture, name: str) -> LayerKind | None:
     if name == _NONE:
         return None
     if name == _WINDOW:
-        return Kind(model.fields.whole("sliding_window"))
+        return LayerKind(model.fields.whole("sliding_window"))
     if name == _CHUNK:  # at most: a token attends to the part of its chunk that lies before it
-        return Kind(model.fields.whole("attention_chunk_size"))
-    return Kind()
+        return LayerKind(model.fields.whole("attention_chunk_size"))
+    return LayerKind()
 
 
 def _names(model: Architecture) -> list[str]:
@@ -73,7 +74,7 @@ def _names(model: Architecture) -> list[str]:
     if told is not None:
         return told
     fields = model.fields
-    layers = fields.whole("num_hidden_layers", MOST_LAYERS)
+    layers = fields.whole("num_hidden_layers", MAX_LAYERS)
     match model.model_type:
         case "jamba":
             period, offset = fields.whole("attn_layer_period"), fields.count("attn_layer_offset")
@@ -107,17 +108,17 @@ def _told(model: Architecture) -> list[str] | None:
 
 
 def _named(model: Architecture, key: str, words: list[str], names: Mapping[str, str]) -> list[str]:
-    layers = model.fields.optional_whole("num_hidden_layers", MOST_LAYERS) or len(words)
+    layers = model.fields.optional_whole("num_hidden_layers", MAX_LAYERS) or len(words)
     if len(words) != layers:
         raise model.fields.error(key, f"expected one entry for each of {layers} layers, found {len(words)}")
     for word in words:
         if word not in names:
-            raise model.fields.error(key, f"layers of the kind {brief(word)} are not known")
+            raise model.fields.error(key, f"layers of the kind {shorten(word)} are not known")
     return [names[word] for word in words]
 
 
 def _listed(model: Architecture, attending: list[int]) -> list[str]:
-    layers = model.fields.whole("num_hidden_layers", MOST_LAYERS)
+    layers = model.fields.whole("num_hidden_layers", MAX_LAYERS)
     return [_ALL if index in frozenset(attending) else _NONE for index in range(layers)]
 
 

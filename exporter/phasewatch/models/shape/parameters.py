@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from phasewatch.models.fields import MOST_LAYERS, Fields
+from phasewatch.models.fields import MAX_LAYERS, JsonFields
 from phasewatch.models.shape.architecture import Architecture
-from phasewatch.models.shape.attention import AttentionLayers, attention_layers
+from phasewatch.models.shape.attention import AttentionLayers, read_attention_layers
 from phasewatch.models.shape.recipes import RECIPES, Bias, Mixture, Norm, Placement, Recipe
 
 _EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -14,7 +14,7 @@ _PER_TOKEN: Final = ("num_experts_per_tok", "num_experts_per_token", "top_k_expe
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedExperts:
+class ExpertParameters:
     """Experts of which a token uses some: `each` is the parameters of one, summed over the layers that hold them."""
 
     total: int
@@ -23,7 +23,7 @@ class RoutedExperts:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class ParameterCounts:
     """The parameters of a language model, by what becomes of them.
 
     Attributes:
@@ -42,7 +42,7 @@ class Parameters:
     attention: int
     feed_forward: int
     small: int
-    experts: RoutedExperts | None
+    experts: ExpertParameters | None
 
     def dense(self) -> int:
         """Those that every step reads: all but the routed experts and a table that is not the head as well."""
@@ -54,7 +54,7 @@ class Parameters:
         return self.dense() + routed + (0 if self.tied else self.table)
 
 
-def parameters(model: Architecture) -> Parameters:
+def count_parameters(model: Architecture) -> ParameterCounts:
     """The parameters of a language model.
 
     Raises:
@@ -64,10 +64,10 @@ def parameters(model: Architecture) -> Parameters:
     recipe = RECIPES.get(model.model_type)
     if recipe is None:
         raise fields.error("model_type", "the weights of this architecture are not counted from its config.json")
-    layers, hidden = fields.whole("num_hidden_layers", MOST_LAYERS), fields.whole("hidden_size")
+    layers, hidden = fields.whole("num_hidden_layers", MAX_LAYERS), fields.whole("hidden_size")
     head = fields.whole("vocab_size") * hidden
     attention = small = 0
-    for kind in attention_layers(model):
+    for kind in read_attention_layers(model):
         matrices, rest = _latent(fields, kind) if kind.latent else _grouped(fields, recipe, kind)
         attention += kind.layers * matrices
         small += kind.layers * rest
@@ -79,7 +79,7 @@ def parameters(model: Architecture) -> Parameters:
     else:
         feed_forward, routers, experts = _mixture(fields, recipe.mixture, layers)
         small += routers
-    return Parameters(
+    return ParameterCounts(
         table=head,
         head=head,
         tied=_is_tied(model),
@@ -90,7 +90,7 @@ def parameters(model: Architecture) -> Parameters:
     )
 
 
-def routing(fields: Fields) -> tuple[int, int] | None:
+def read_routing(fields: JsonFields) -> tuple[int, int] | None:
     """How many experts a layer holds and how many of them a token is sent to; None for a dense model.
 
     Raises:
@@ -106,7 +106,7 @@ def routing(fields: Fields) -> tuple[int, int] | None:
     return total, per_token
 
 
-def _one_of(fields: Fields, keys: tuple[str, ...]) -> int | None:
+def _one_of(fields: JsonFields, keys: tuple[str, ...]) -> int | None:
     told = {fields.count(key) for key in keys} - {0}
     if len(told) > 1:
         raise fields.error(keys[0], f"contradicts {' or '.join(keys[1:])}")
@@ -120,7 +120,7 @@ def _is_tied(model: Architecture) -> bool:
     return next(iter(told), model.fields.get("tie_word_embeddings") is True)
 
 
-def _grouped(fields: Fields, recipe: Recipe, kind: AttentionLayers) -> tuple[int, int]:
+def _grouped(fields: JsonFields, recipe: Recipe, kind: AttentionLayers) -> tuple[int, int]:
     """Matrices of one layer of grouped-query attention, and the rest of it."""
     queries, keys, hidden = kind.heads * kind.head_size, kind.key_heads * kind.head_size, fields.whole("hidden_size")
     small = 0
@@ -143,7 +143,7 @@ def _grouped(fields: Fields, recipe: Recipe, kind: AttentionLayers) -> tuple[int
     return 2 * hidden * (queries + keys), small
 
 
-def _latent(fields: Fields, kind: AttentionLayers) -> tuple[int, int]:
+def _latent(fields: JsonFields, kind: AttentionLayers) -> tuple[int, int]:
     """Matrices of one layer of latent attention, and its norms (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     hidden, rank = fields.whole("hidden_size"), fields.whole("kv_lora_rank")
     position, key, value = (fields.whole(name) for name in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
@@ -157,16 +157,16 @@ def _latent(fields: Fields, kind: AttentionLayers) -> tuple[int, int]:
     return matrices + query_rank * (hidden + queries), rank + query_rank
 
 
-def _feed_forward_bias(fields: Fields) -> int:
+def _feed_forward_bias(fields: JsonFields) -> int:
     if not fields.flag("mlp_bias", default=False):
         return 0
     return 2 * fields.whole("intermediate_size") + fields.whole("hidden_size")
 
 
-def _mixture(fields: Fields, mixture: Mixture, layers: int) -> tuple[int, int, RoutedExperts | None]:
+def _mixture(fields: JsonFields, mixture: Mixture, layers: int) -> tuple[int, int, ExpertParameters | None]:
     """Matrices that every token passes, routers, and the experts of a mixture."""
     hidden = fields.whole("hidden_size")
-    routed = routing(fields)
+    routed = read_routing(fields)
     if routed is None:
         raise fields.error(_EXPERTS[0], "missing; expected a whole number above 0")
     total, per_token = routed
@@ -182,11 +182,11 @@ def _mixture(fields: Fields, mixture: Mixture, layers: int) -> tuple[int, int, R
     return (
         3 * hidden * (shared * holding + dense_width * (layers - holding)),
         router * holding,
-        RoutedExperts(total, per_token, each * holding) if holding else None,
+        ExpertParameters(total, per_token, each * holding) if holding else None,
     )
 
 
-def _holding(fields: Fields, placement: Placement, layers: int) -> int:
+def _holding(fields: JsonFields, placement: Placement, layers: int) -> int:
     """How many layers hold experts."""
     match placement:
         case Placement.EVERY:

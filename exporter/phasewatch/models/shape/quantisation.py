@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.fields import Fields, brief
-from phasewatch.models.shape.architecture import Architecture, is_empty
-from phasewatch.models.shape.kv import data_type_bytes
+from phasewatch.models.errors import shorten
+from phasewatch.models.fields import JsonFields
+from phasewatch.models.shape.architecture import Architecture, read_dtype_bytes
 
 BITS16: Final = 16.0
 
@@ -55,13 +55,13 @@ class Quantisation:
     precision: Precision | None = Precision.BITS16
 
 
-def quantisation(model: Architecture) -> Quantisation:
+def read_quantisation(model: Architecture) -> Quantisation:
     """How the weights are stored.
 
     Raises:
         ModelError: the file does not say, or names a format that is not known here.
     """
-    data_type_bytes(model)
+    read_dtype_bytes(model)
     fields = model.quantisation()
     if fields is None:
         return Quantisation()
@@ -74,28 +74,13 @@ def quantisation(model: Architecture) -> Quantisation:
             attention = False
         elif not _HARMLESS.search(module):
             raise fields.error(
-                next(key for key in _SKIPPED_KEYS if fields.get(key)), f"what {brief(module)} leaves out is not counted"
+                next(key for key in _SKIPPED_KEYS if fields.get(key)),
+                f"what {shorten(module)} leaves out is not counted",
             )
     return Quantisation(bits, attention, head, precision)
 
 
-def refuse_uneven(model: Architecture) -> None:
-    """Refuse formats whose weights take other room than their widths say.
-
-    Raises:
-        ModelError: modules have widths of their own (GPTQModel's `dynamic`), or zeros are left out (2:4).
-    """
-    fields = model.quantisation()
-    if fields is None:
-        return
-    if not is_empty(fields.get("dynamic")):
-        raise fields.error("dynamic", "modules of different widths are not counted")
-    sparsity = fields.section("sparsity_config")
-    if sparsity is not None and sparsity.values and sparsity.text("format") != "dense":
-        raise fields.error("sparsity_config", "weights without their zeros are not counted")
-
-
-def _width(fields: Fields) -> tuple[float, Precision | None]:
+def _width(fields: JsonFields) -> tuple[float, Precision | None]:
     """Bits per parameter of a quantised layer, and what it is multiplied in."""
     method = fields.text("quant_method")
     match method:
@@ -114,17 +99,17 @@ def _width(fields: Fields) -> tuple[float, Precision | None]:
             return _compressed_tensors(fields)
         case "modelopt" | "modelopt_fp4":
             return _modelopt(fields)
-    raise fields.error("quant_method", f"the format {brief(method)} is not known")
+    raise fields.error("quant_method", f"the format {shorten(method)} is not known")
 
 
-def _scales(fields: Fields, zero_point_bits: int) -> float:
+def _scales(fields: JsonFields, zero_point_bits: int) -> float:
     """Bits per parameter for a 16-bit scale and a zero point of each group."""
     if fields.get("group_size") == -1:  # one group for each output, which is some thousand wide
         return 0.0
     return (16 + zero_point_bits) / fields.whole("group_size")
 
 
-def _bitsandbytes(fields: Fields) -> tuple[float, Precision | None]:
+def _bitsandbytes(fields: JsonFields) -> tuple[float, Precision | None]:
     if fields.flag("load_in_8bit", default=False):
         return 8.0, None  # a few columns are multiplied in 16 bits
     if not fields.flag("load_in_4bit", default=False):
@@ -133,7 +118,7 @@ def _bitsandbytes(fields: Fields) -> tuple[float, Precision | None]:
     return 4 + (8 / 64 + 32 / (64 * 256) if twice else 32 / 64), Precision.BITS16
 
 
-def _compressed_tensors(fields: Fields) -> tuple[float, Precision | None]:
+def _compressed_tensors(fields: JsonFields) -> tuple[float, Precision | None]:
     groups = fields.section("config_groups")
     if groups is None or not groups.values:
         raise fields.error("config_groups", "missing; expected at least one group")
@@ -151,7 +136,7 @@ def _compressed_tensors(fields: Fields) -> tuple[float, Precision | None]:
     return widths.pop()
 
 
-def _group_width(weights: Fields, activations: Fields | None) -> tuple[float, Precision | None]:
+def _group_width(weights: JsonFields, activations: JsonFields | None) -> tuple[float, Precision | None]:
     bits, kind = weights.whole("num_bits", 16), weights.text("type") or "int"
     size = weights.optional_whole("group_size") if weights.get("group_size") != -1 else None
     scale_bits = 8 if (bits, kind) == (_FP4_BITS, "float") else 16
@@ -164,21 +149,21 @@ def _group_width(weights: Fields, activations: Fields | None) -> tuple[float, Pr
     return width, None
 
 
-def _modelopt(fields: Fields) -> tuple[float, Precision | None]:
+def _modelopt(fields: JsonFields) -> tuple[float, Precision | None]:
     algorithm = fields.text("quant_algo")
     match algorithm:
         case "FP8":
             return 8.0, Precision.FP8
         case "NVFP4":
             return 4 + 8 / 16, None
-    raise fields.error("quant_algo", f"the format {brief(algorithm)} is not known")
+    raise fields.error("quant_algo", f"the format {shorten(algorithm)} is not known")
 
 
-def _head_is_quantised(fields: Fields) -> bool:
+def _head_is_quantised(fields: JsonFields) -> bool:
     """Whether the head is, unless it is among the modules that are left out."""
     return fields.flag("lm_head", default=False) or fields.text("quant_method") == "compressed-tensors"
 
 
-def _skipped(fields: Fields) -> Iterator[str]:
+def _skipped(fields: JsonFields) -> Iterator[str]:
     for key in _SKIPPED_KEYS:
         yield from fields.texts(key)

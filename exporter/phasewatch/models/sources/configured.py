@@ -3,17 +3,16 @@
 import dataclasses
 import math
 
-from phasewatch.models.costs import KvCache, KvLayers, ModelCosts, Source, WeightReads
+from phasewatch.models.costs import WEIGHT_TOLERANCE, KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 from phasewatch.models.settings import ModelSettings
-from phasewatch.models.shape.kv import with_cache_dtype
-from phasewatch.models.sources.folder import AGREEMENT
+from phasewatch.models.shape.cache_types import apply_cache_dtype
 
 
-def with_configuration(costs: ModelCosts, told: ModelSettings) -> ModelCosts:
+def apply_model_settings(costs: ModelCosts, told: ModelSettings) -> ModelCosts:
     """The costs of a model with the operator's figures in place of those found out."""
     weights, source = costs.weight_bytes, costs.weight_source
     if told.weights is not None:
-        weights, source = told.weights, Source.CONFIG
+        weights, source = told.weights, ModelSource.CONFIG
     elif _contradicts_mixture(costs, told):
         weights, source = None, None
     return dataclasses.replace(
@@ -26,7 +25,7 @@ def with_configuration(costs: ModelCosts, told: ModelSettings) -> ModelCosts:
     )
 
 
-def unfit_parameters(costs: ModelCosts, told: ModelSettings) -> str | None:
+def describe_unfit_parameters(costs: ModelCosts, told: ModelSettings) -> str | None:
     """Why the operator's number of parameters is not used, in plain words; None if it is, or there is none."""
     reads = _reads(costs, told)
     if told.active_parameters is None or reads is None or _with_parameters(reads, told) is not reads:
@@ -44,7 +43,7 @@ def _contradicts_mixture(costs: ModelCosts, told: ModelSettings) -> bool:
     """
     if told.weights_read is None or costs.reads is None or not costs.reads.experts:
         return False
-    return not math.isclose(costs.reads.bytes_per_step(), told.weights_read, rel_tol=AGREEMENT)
+    return not math.isclose(costs.reads.bytes_per_step(), told.weights_read, rel_tol=WEIGHT_TOLERANCE)
 
 
 def _is_sparse(costs: ModelCosts, told: ModelSettings, weights: float | None) -> bool:
@@ -76,7 +75,7 @@ def _of_other_weights(found: WeightReads, found_total: float | None, weights: fl
     """
     if found_total is None:
         return None
-    if math.isclose(found_total, weights, rel_tol=AGREEMENT):
+    if math.isclose(found_total, weights, rel_tol=WEIGHT_TOLERANCE):
         return found
     read = weights - (found_total - found.dense_bytes)
     if found.experts or read <= 0:
@@ -95,12 +94,12 @@ def _with_parameters(reads: WeightReads | None, told: ModelSettings) -> WeightRe
 def _kv_cache(found: KvCache | None, told: ModelSettings) -> KvCache | None:
     if told.kv_cache_bytes_per_token is not None:
         if found is None:
-            return KvCache((KvLayers(told.kv_cache_bytes_per_token),), 1.0, Source.CONFIG)
+            return KvCache((KvLayers(told.kv_cache_bytes_per_token),), 1.0, ModelSource.CONFIG)
         # Each kind of layers keeps its share, in the data type that was found or else in 16 bits.
         size = found.bytes_per_element or 2.0
         shares = [size * kind.elements_per_token + kind.fixed_bytes_per_token for kind in found.layers]
         layers = tuple(KvLayers(share, kind.span) for share, kind in zip(shares, found.layers, strict=True))
-        return KvCache(layers, told.kv_cache_bytes_per_token / sum(shares), Source.CONFIG)
+        return KvCache(layers, told.kv_cache_bytes_per_token / sum(shares), ModelSource.CONFIG)
     if told.kv_cache_dtype is not None and found is not None:
-        return with_cache_dtype(found, told.kv_cache_dtype)
+        return apply_cache_dtype(found, told.kv_cache_dtype)
     return found

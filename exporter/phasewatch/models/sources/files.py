@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from phasewatch.models.fields import ModelError
+from phasewatch.models.errors import ModelError
 
 _MEGABYTE = 1_000_000
 
 
-def resolved(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """The path without symbolic links.
 
     Raises:
@@ -22,7 +22,7 @@ def resolved(path: Path) -> Path:
         raise ModelError(f"{path}: cannot be read: {_reason(error)}") from error
 
 
-def file_in(folder: Path, name: str) -> Path | None:
+def find_file(folder: Path, name: str) -> Path | None:
     """A file of a folder, symbolic links followed; None if there is none of that name.
 
     The hub's cache keeps files as links from a snapshot into the blobs of the same model. Links to anywhere else are
@@ -40,7 +40,7 @@ def file_in(folder: Path, name: str) -> Path | None:
     path = folder / name
     if not path.is_symlink() and not _exists(path):
         return None
-    real = resolved(path)
+    real = resolve_links(path)
     home = folder.parent.parent if folder.parent.name == "snapshots" else folder
     if not real.is_relative_to(home):
         raise ModelError(f"{path}: is a link out of the model's folder; put the file itself there")
@@ -54,7 +54,7 @@ def is_plain_name(name: str) -> bool:
     return bool(name) and Path(name).name == name and name != ".." and "\0" not in name and "\\" not in name
 
 
-def json_file(path: Path, most_bytes: int) -> Mapping[str, Any]:
+def read_json_file(path: Path, most_bytes: int) -> Mapping[str, Any]:
     """The JSON object in a file.
 
     Raises:
@@ -67,10 +67,10 @@ def json_file(path: Path, most_bytes: int) -> Mapping[str, Any]:
         raise ModelError(f"{path}: cannot be read: {_reason(error)}") from error
     if len(text) > most_bytes:
         raise ModelError(f"{path}: is larger than {most_bytes // _MEGABYTE} MB: is it the right file?")
-    return json_object(text, str(path))
+    return parse_json_object(text, str(path))
 
 
-def json_object(text: bytes, place: str) -> Mapping[str, Any]:
+def parse_json_object(text: bytes, place: str) -> Mapping[str, Any]:
     """The JSON object in a text, without a key given twice.
 
     Raises:

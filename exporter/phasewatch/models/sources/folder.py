@@ -10,21 +10,18 @@ from pathlib import Path
 from typing import Final
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.costs import ModelCosts, Source, WeightReads
-from phasewatch.models.fields import MOST_LAYERS, ModelError
-from phasewatch.models.reasons import Reasons
-from phasewatch.models.shape.architecture import Architecture, architecture, is_empty
-from phasewatch.models.shape.arithmetic import weights_by_shape
+from phasewatch.models.costs import WEIGHT_TOLERANCE, ModelCosts, ModelSource, WeightReads
+from phasewatch.models.errors import ModelError, Reasons
+from phasewatch.models.fields import MAX_LAYERS
+from phasewatch.models.shape.architecture import Architecture, is_empty, read_architecture
 from phasewatch.models.shape.cache_types import AUTO
-from phasewatch.models.shape.kv import attention_costs, element_bytes, kv_cache
-from phasewatch.models.shape.parameters import parameters, routing
-from phasewatch.models.shape.quantisation import quantisation
-from phasewatch.models.sources.files import file_in, json_file, resolved
-from phasewatch.models.sources.safetensors import Index, index_of, tensors_of
-from phasewatch.models.sources.tensors import Layout, Tensor, has_experts, total_bytes, weights_by_tensor
-
-AGREEMENT: Final = 0.02
-"""Two totals of the weights of one model may differ by this share: small tensors are not worth a disagreement."""
+from phasewatch.models.shape.kv import compute_attention_costs, compute_kv_cache, read_element_bytes
+from phasewatch.models.shape.parameters import count_parameters, read_routing
+from phasewatch.models.shape.quantisation import read_quantisation
+from phasewatch.models.shape.tensors import ModelStructure, Tensor, compute_reads, has_experts, sum_bytes
+from phasewatch.models.shape.weights import compute_weights
+from phasewatch.models.sources.files import find_file, read_json_file, resolve_links
+from phasewatch.models.sources.safetensors import WeightIndex, read_index, read_tensors
 
 _CONTRADICTION: Final = 2
 """Two totals that differ by this factor are not of the same weights: then one of them is wrong, and of an index and the
@@ -39,7 +36,7 @@ _SEPARATE_QUANTISATION: Final = ("hf_quant_config.json", "quantize_config.json",
 """Files in which other programs keep what belongs into config.json."""
 
 
-def costs_of_folder(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts, tuple[str, ...]]:
+def read_folder_costs(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts, tuple[str, ...]]:
     """What is known of the model in a folder, and in plain words why the rest is not.
 
     Args:
@@ -55,13 +52,13 @@ def costs_of_folder(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts, 
     costs = _weights(home, model, reasons)
     if model is None:
         return costs, reasons.told()
-    cache = reasons.attempt(lambda: kv_cache(model))
+    cache = reasons.attempt(lambda: compute_kv_cache(model))
     if cache is not None and cache.bytes_per_element is None and cache_dtype.lower() == AUTO:
-        reasons.attempt(lambda: element_bytes(model))
+        reasons.attempt(lambda: read_element_bytes(model))
     known = dataclasses.replace(
         costs,
         kv_cache=cache,
-        attention=reasons.attempt(lambda: attention_costs(model)),
+        attention=reasons.attempt(lambda: compute_attention_costs(model)),
         precision=reasons.attempt(lambda: _precision(home, model)),
         sparse=costs.sparse or _is_sparse(model),
     )
@@ -69,22 +66,22 @@ def costs_of_folder(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts, 
 
 
 def _home(folder: Path) -> Path:
-    home = resolved(folder)
+    home = resolve_links(folder)
     if not home.is_dir():
         raise ModelError(f"{folder}: expected a folder with the files of a model")
     return home
 
 
 def _model(home: Path) -> Architecture:
-    path = file_in(home, "config.json")
+    path = find_file(home, "config.json")
     if path is None:
         raise ModelError(f"{home}: has no config.json: is it the folder of a model?")
-    return architecture(json_file(path, _LONGEST_CONFIG))
+    return read_architecture(read_json_file(path, _LONGEST_CONFIG))
 
 
 def _is_sparse(model: Architecture) -> bool:
     try:
-        return routing(model.fields) is not None or _has_encoder(model)
+        return read_routing(model.fields) is not None or _has_encoder(model)
     except ModelError:  # it speaks of experts, in whatever way
         return True
 
@@ -95,14 +92,14 @@ def _has_encoder(model: Architecture) -> bool:
 
 def _weights(home: Path, model: Architecture | None, reasons: Reasons) -> ModelCosts:
     index, broken = _index(home, reasons)
-    tensors = None if broken else reasons.attempt(lambda: tensors_of(home, index))
+    tensors = None if broken else reasons.attempt(lambda: read_tensors(home, index))
     if tensors:
         exact = None if model is None else reasons.attempt(lambda: _exact_reads(home, model, tensors))
-        return ModelCosts(total_bytes(tensors), Source.SAFETENSORS, exact, sparse=has_experts(tensors))
+        return ModelCosts(sum_bytes(tensors), ModelSource.SAFETENSORS, exact, sparse=has_experts(tensors))
     computed = None if model is None else reasons.attempt(lambda: _computed(home, model))
     total = _believed(index, computed, model, reasons)
     if total is not None:
-        return ModelCosts(total, Source.INDEX, _agreed(total, computed, reasons))
+        return ModelCosts(total, ModelSource.INDEX, _agreed(total, computed, reasons))
     if computed is None or model is None:
         return ModelCosts()
     total, reads = computed
@@ -111,11 +108,11 @@ def _weights(home: Path, model: Architecture | None, reasons: Reasons) -> ModelC
             "config.json: the parts for pictures or sound are not counted, so the weights as a whole are not known"
         )
         return ModelCosts(reads=reads)
-    return ModelCosts(total, Source.CONFIG_JSON, reads)
+    return ModelCosts(total, ModelSource.CONFIG_JSON, reads)
 
 
 def _believed(
-    index: Index | None, computed: tuple[float, WeightReads] | None, model: Architecture | None, reasons: Reasons
+    index: WeightIndex | None, computed: tuple[float, WeightReads] | None, model: Architecture | None, reasons: Reasons
 ) -> float | None:
     """The total of the index, unless the shapes contradict it. Towers may make it larger than those."""
     total = None if index is None else index.total_size
@@ -131,10 +128,10 @@ def _believed(
     return None
 
 
-def _index(home: Path, reasons: Reasons) -> tuple[Index | None, bool]:
+def _index(home: Path, reasons: Reasons) -> tuple[WeightIndex | None, bool]:
     """The index, and whether there is one that cannot be used."""
     try:
-        return index_of(home), False
+        return read_index(home), False
     except ModelError as error:
         reasons.add(str(error))
         return None, True
@@ -144,26 +141,26 @@ def _exact_reads(home: Path, model: Architecture, tensors: tuple[Tensor, ...]) -
     if _has_encoder(model):
         raise ModelError("config.json: is_encoder_decoder: models with an encoder are not counted")
     wide = sum(tensor.size for tensor in tensors if tensor.parameters and tensor.size == _WIDE * tensor.parameters)
-    if 2 * wide > total_bytes(tensors):
+    if 2 * wide > sum_bytes(tensors):
         raise ModelError(
             f"{home}: weights in 32 bits, which most servers turn into 16, so what a step reads is not known"
         )
-    experts, per_token = routing(model.fields) or (0, 0)
+    experts, per_token = read_routing(model.fields) or (0, 0)
     tied = model.tied()
-    layout = Layout(
-        layers=model.fields.whole("num_hidden_layers", MOST_LAYERS),
+    layout = ModelStructure(
+        layers=model.fields.whole("num_hidden_layers", MAX_LAYERS),
         experts=experts,
         per_token=per_token,
         tied=next(iter(tied)) if len(tied) == 1 else None,
     )
-    reads = weights_by_tensor(tensors, layout)
+    reads = compute_reads(tensors, layout)
     return reads if reads.active_parameters() is not None else _with_parameters(reads, model)
 
 
 def _with_parameters(reads: WeightReads, model: Architecture) -> WeightReads:
     """The same bytes, with the parameters that the shapes tell: those of packed tensors cannot be counted."""
     try:
-        counted = parameters(model)
+        counted = count_parameters(model)
     except ModelError:
         return reads
     each = None if counted.experts is None else float(counted.experts.each)
@@ -177,19 +174,19 @@ def _with_parameters(reads: WeightReads, model: Architecture) -> WeightReads:
 
 def _computed(home: Path, model: Architecture) -> tuple[float, WeightReads]:
     _refuse_separate_quantisation(home, model)
-    return weights_by_shape(model)
+    return compute_weights(model)
 
 
 def _precision(home: Path, model: Architecture) -> Precision | None:
     _refuse_separate_quantisation(home, model)
-    return quantisation(model).precision
+    return read_quantisation(model).precision
 
 
 def _refuse_separate_quantisation(home: Path, model: Architecture) -> None:
     if model.whole.get("quantization_config") is not None:
         return
     for name in _SEPARATE_QUANTISATION:
-        if file_in(home, name) is not None:
+        if find_file(home, name) is not None:
             raise ModelError(f"{home / name}: the format of the weights is told there and not in config.json")
 
 
@@ -197,7 +194,7 @@ def _agreed(total: float, computed: tuple[float, WeightReads] | None, reasons: R
     if computed is None:
         return None
     shape_total, reads = computed
-    if math.isclose(total, shape_total, rel_tol=AGREEMENT):
+    if math.isclose(total, shape_total, rel_tol=WEIGHT_TOLERANCE):
         return reads
     reasons.add(
         f"the index tells of {total / 1e9:.2f} GB of weights, config.json of {shape_total / 1e9:.2f} GB,"

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.costs import ModelCosts, Source, WeightReads
-from phasewatch.models.fields import Fields, ModelError, brief
-from phasewatch.models.reasons import Reasons
-from phasewatch.models.sources.ggml import TYPE_SIZES, cache_and_attention, layer_count
-from phasewatch.models.sources.tensors import Layout, Tensor, has_experts, total_bytes, weights_by_tensor
+from phasewatch.models.costs import ModelCosts, ModelSource, WeightReads
+from phasewatch.models.errors import ModelError, Reasons, shorten
+from phasewatch.models.fields import JsonFields
+from phasewatch.models.shape.gguf_attention import compute_cache_and_attention, count_layers
+from phasewatch.models.shape.tensors import ModelStructure, Tensor, compute_reads, has_experts, sum_bytes
+from phasewatch.models.sources.ggml import TYPE_SIZES
 
 _PLACE: Final = "/api/show: "
 
@@ -19,7 +20,7 @@ _MOST_TENSORS: Final = 1_000_000
 _MOST_DIMENSIONS: Final = 8
 
 
-def costs_of_show(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
+def read_show_costs(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
     """What is known of a model, and in plain words why the rest is not.
 
     Args:
@@ -36,12 +37,12 @@ def costs_of_show(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
     if named is not None:
         architecture, info = named
         if tensors is not None:
-            reads = reasons.attempt(lambda: weights_by_tensor(tensors, _layout(info)))
-        known = reasons.attempt(lambda: cache_and_attention(architecture, info))
+            reads = reasons.attempt(lambda: compute_reads(tensors, _layout(info)))
+        known = reasons.attempt(lambda: compute_cache_and_attention(architecture, info))
         cache, attention = known or (None, None)
     costs = ModelCosts(
-        weight_bytes=None if tensors is None else total_bytes(tensors),
-        weight_source=None if tensors is None else Source.OLLAMA,
+        weight_bytes=None if tensors is None else sum_bytes(tensors),
+        weight_source=None if tensors is None else ModelSource.OLLAMA,
         reads=reads,
         kv_cache=cache,
         attention=attention,
@@ -51,13 +52,13 @@ def costs_of_show(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
     return costs, reasons.told()
 
 
-def _object(answer: object) -> Fields:
+def _object(answer: object) -> JsonFields:
     if not isinstance(answer, Mapping):
         raise ModelError(f"{_PLACE}expected a JSON object")
-    return Fields(answer, _PLACE)
+    return JsonFields(answer, _PLACE)
 
 
-def _info(top: Fields) -> tuple[str, Fields]:
+def _info(top: JsonFields) -> tuple[str, JsonFields]:
     """The name of the architecture, and the keys below it."""
     info = top.section("model_info")
     architecture = None if info is None else info.text("general.architecture")
@@ -65,18 +66,18 @@ def _info(top: Fields) -> tuple[str, Fields]:
         raise top.error("model_info.general.architecture", "missing; does this server tell of its models?")
     prefix = f"{architecture}."
     keys = {key.removeprefix(prefix): value for key, value in info.values.items() if key.startswith(prefix)}
-    return architecture, Fields(keys, f"{info.place}{architecture[:60]}.")
+    return architecture, JsonFields(keys, f"{info.place}{architecture[:60]}.")
 
 
-def _layout(info: Fields) -> Layout:
+def _layout(info: JsonFields) -> ModelStructure:
     experts = info.count("expert_count")
     per_token = info.whole("expert_used_count") if experts else 0
     if per_token > experts:
         raise info.error("expert_used_count", f"{per_token} of only {experts} experts")
-    return Layout(layer_count(info), experts, per_token)
+    return ModelStructure(count_layers(info), experts, per_token)
 
 
-def _tensors(top: Fields) -> Iterator[Tensor]:
+def _tensors(top: JsonFields) -> Iterator[Tensor]:
     entries = top.items("tensors")
     if not entries or len(entries) > _MOST_TENSORS:
         raise top.error(
@@ -86,20 +87,20 @@ def _tensors(top: Fields) -> Iterator[Tensor]:
     for index, entry in enumerate(entries):
         tensor = _tensor(top, f"tensors[{index}]", entry)
         if tensor.name in names:
-            raise top.error(f"tensors[{index}]", f"{brief(tensor.name)} is given twice")
+            raise top.error(f"tensors[{index}]", f"{shorten(tensor.name)} is given twice")
         names.add(tensor.name)
         yield tensor
 
 
-def _tensor(top: Fields, key: str, entry: Any) -> Tensor:
+def _tensor(top: JsonFields, key: str, entry: Any) -> Tensor:
     if not isinstance(entry, Mapping):
-        raise top.error(key, f"expected an object, found {brief(entry)}")
-    fields = Fields(entry, f"{top.place}{key}.")
+        raise top.error(key, f"expected an object, found {shorten(entry)}")
+    fields = JsonFields(entry, f"{top.place}{key}.")
     name, kind, shape = fields.text("name"), fields.text("type"), fields.wholes("shape")
     if not name:
         raise fields.error("name", "missing; expected text")
     if kind is None or kind.upper() not in TYPE_SIZES:
-        raise fields.error("type", f"{brief(kind)} is not known, so the weights are not either")
+        raise fields.error("type", f"{shorten(kind)} is not known, so the weights are not either")
     if len(shape) > _MOST_DIMENSIONS or not all(0 < length < 2**40 for length in shape):
         raise fields.error("shape", "expected whole numbers above 0")
     block_bytes, block = TYPE_SIZES[kind.upper()]
@@ -109,7 +110,7 @@ def _tensor(top: Fields, key: str, entry: Any) -> Tensor:
     return Tensor(name, tuple(shape), elements // block * block_bytes, elements)
 
 
-def _precision(top: Fields) -> Precision | None:
+def _precision(top: JsonFields) -> Precision | None:
     """16 bit if all tensors are kept so. What llama.cpp multiplies others in depends on the device."""
     kinds = {str(entry["type"]).upper() for entry in top.items("tensors")}
     return Precision.BITS16 if kinds <= _BITS16_TYPES else None

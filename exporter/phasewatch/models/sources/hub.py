@@ -12,7 +12,7 @@ _ID: Final = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}",
 _REVISION: Final = re.compile(r"[0-9a-f]{1,64}")
 
 
-def find(root: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+def find_in_hub_cache(root: str, environment: Mapping[str, str] = os.environ) -> Path | None:
     """The folder of a model, without asking any network; None if it is not on this machine.
 
     Args:

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from phasewatch.models.fields import ModelError, brief
-from phasewatch.models.sources.files import file_in, is_plain_name, json_file, json_object
-from phasewatch.models.sources.tensors import Tensor
+from phasewatch.models.errors import ModelError, shorten
+from phasewatch.models.shape.tensors import Tensor
+from phasewatch.models.sources.files import find_file, is_plain_name, parse_json_object, read_json_file
 
 LONGEST_HEADER: Final = 100_000_000
 """Bytes of the longest header that the format allows, and of all headers of a folder together."""
@@ -53,45 +53,45 @@ _NO_PARAMETERS: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class WeightIndex:
     """The index of a folder whose weights are in several files."""
 
     total_size: float | None
     files: tuple[str, ...]
 
 
-def index_of(folder: Path) -> Index | None:
+def read_index(folder: Path) -> WeightIndex | None:
     """The index of a folder; None if it has none.
 
     Raises:
         ModelError: it cannot be read, or names anything but files beside it.
     """
-    path = file_in(folder, _INDEX)
+    path = find_file(folder, _INDEX)
     if path is None:
         return None
     place = str(folder / _INDEX)
-    document = json_file(path, LONGEST_HEADER)
+    document = read_json_file(path, LONGEST_HEADER)
     names = document.get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ModelError(f"{place}: weight_map: expected the file of each tensor")
     files = set()
     for name in names.values():
         if not isinstance(name, str) or not is_plain_name(name) or not name.endswith(".safetensors"):
-            raise ModelError(f"{place}: weight_map: expected the names of files beside it, found {brief(name)}")
+            raise ModelError(f"{place}: weight_map: expected the names of files beside it, found {shorten(name)}")
         files.add(name)
     if len(files) > MOST_FILES:
         raise ModelError(f"{place}: weight_map: {len(files)} files are more than the {MOST_FILES} that are read")
-    return Index(_total_size(document, place), tuple(sorted(files)))
+    return WeightIndex(_total_size(document, place), tuple(sorted(files)))
 
 
-def tensors_of(folder: Path, index: Index | None) -> tuple[Tensor, ...] | None:
+def read_tensors(folder: Path, index: WeightIndex | None) -> tuple[Tensor, ...] | None:
     """The tensors of a folder; None if not all of its weights are there.
 
     Raises:
         ModelError: a file cannot be read or is damaged.
     """
     names = index.files if index is not None else _weight_files(folder)
-    files = {name: file_in(folder, name) for name in names}
+    files = {name: find_file(folder, name) for name in names}
     if not files or None in files.values():
         return None
     tensors: dict[str, Tensor] = {}
@@ -103,7 +103,7 @@ def tensors_of(folder: Path, index: Index | None) -> tuple[Tensor, ...] | None:
             raise ModelError(f"{folder}: headers of more than {LONGEST_HEADER // 10**6} MB in all are not read")
         for tensor in _tensors(path or folder / name, text, data_bytes):
             if tensor.name in tensors:
-                raise ModelError(f"{folder / name}: {brief(tensor.name)} is in another file as well")
+                raise ModelError(f"{folder / name}: {shorten(tensor.name)} is in another file as well")
             tensors[tensor.name] = tensor
         if len(tensors) > MOST_TENSORS:
             raise ModelError(f"{folder}: more than {MOST_TENSORS} tensors are not read")
@@ -112,7 +112,7 @@ def tensors_of(folder: Path, index: Index | None) -> tuple[Tensor, ...] | None:
     return tuple(tensors.values())
 
 
-def header(path: Path) -> tuple[Tensor, ...]:
+def read_header(path: Path) -> tuple[Tensor, ...]:
     """The tensors of one file.
 
     Raises:
@@ -138,22 +138,22 @@ def _header_text(path: Path) -> tuple[bytes, int]:
 
 
 def _tensors(path: Path, text: bytes, data_bytes: int) -> tuple[Tensor, ...]:
-    entries = {name: entry for name, entry in json_object(text, str(path)).items() if name != "__metadata__"}
+    entries = {name: entry for name, entry in parse_json_object(text, str(path)).items() if name != "__metadata__"}
     tensors = [_tensor(path, name, entry) for name, entry in entries.items()]
     _refuse_overlaps(path, entries, data_bytes)
     return tuple(tensors)
 
 
 def _tensor(path: Path, name: str, entry: object) -> Tensor:
-    place = f"{path}: {brief(name)}"
+    place = f"{path}: {shorten(name)}"
     if not isinstance(entry, dict):
         raise ModelError(f"{place}: expected dtype, shape and data_offsets")
     dtype = entry.get("dtype")
     if not isinstance(dtype, str) or dtype not in _BITS:
-        raise ModelError(f"{place}: dtype: {brief(dtype)} is not known")
+        raise ModelError(f"{place}: dtype: {shorten(dtype)} is not known")
     shape, offsets = _sizes(entry.get("shape")), _sizes(entry.get("data_offsets"))
     if shape is None:
-        raise ModelError(f"{place}: shape: expected whole numbers of 0 or more, found {brief(entry.get('shape'))}")
+        raise ModelError(f"{place}: shape: expected whole numbers of 0 or more, found {shorten(entry.get('shape'))}")
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004  # begin and end
         raise ModelError(f"{place}: data_offsets: expected where its data begins and ends")
     elements, size = math.prod(shape), offsets[1] - offsets[0]
@@ -180,9 +180,9 @@ def _refuse_overlaps(path: Path, entries: Mapping[str, Any], data_bytes: int) ->
     before = 0
     for begin, end, name in sorted((*entry["data_offsets"], name) for name, entry in entries.items()):
         if begin < before:
-            raise ModelError(f"{path}: {brief(name)}: data_offsets: overlaps another tensor: is the file damaged?")
+            raise ModelError(f"{path}: {shorten(name)}: data_offsets: overlaps another tensor: is the file damaged?")
         if end > data_bytes:
-            raise ModelError(f"{path}: {brief(name)}: data_offsets: beyond the end of the file: is it complete?")
+            raise ModelError(f"{path}: {shorten(name)}: data_offsets: beyond the end of the file: is it complete?")
         before = end
 
 
@@ -192,13 +192,13 @@ def _total_size(document: Mapping[str, Any], place: str) -> float | None:
     if size is None:
         return None
     if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < _BEYOND_SIZE:
-        raise ModelError(f"{place}: metadata.total_size: expected a number of bytes, found {brief(size)}")
+        raise ModelError(f"{place}: metadata.total_size: expected a number of bytes, found {shorten(size)}")
     return float(size)
 
 
 def _weight_files(folder: Path) -> tuple[str, ...]:
     """Names of the files that hold weights. Some folders have them twice, once for another program."""
-    if file_in(folder, "model.safetensors") is not None:
+    if find_file(folder, "model.safetensors") is not None:
         return ("model.safetensors",)
     found = sorted(islice(_names(folder), MOST_FILES + 1))
     if len(found) > MOST_FILES:

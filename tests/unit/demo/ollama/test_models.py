@@ -14,15 +14,15 @@ from phasewatch.demo.ollama.models import (
 )
 from phasewatch.demo.ollama.users import MAX_LOADED
 from phasewatch.demo.ollama.wire import Model
-from phasewatch.hardware.resolve import Resolved, resolve
-from phasewatch.models.sources.gguf import costs_of_show
+from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
+from phasewatch.models.sources.gguf import read_show_costs
 
 EACH = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 
 
 def test_the_device_is_one_of_the_table_with_its_bandwidth() -> None:
-    found = resolve(DEVICE)
-    assert isinstance(found, Resolved)
+    found = resolve_device(DEVICE)
+    assert isinstance(found, ResolvedDevice)
     assert found.memory_bandwidth == DEVICE_BANDWIDTH
     assert target_keys()["device"]["name"] == DEVICE
     assert bandwidth(target_keys()["device"]["cpu_memory_bandwidth"]) == HOST_BANDWIDTH
@@ -35,7 +35,7 @@ def test_a_model_says_that_it_is_simulated(model: Model) -> None:
 
 @EACH
 def test_what_a_model_costs_is_what_it_tells(model: Model) -> None:
-    costs, unknown = costs_of_show(model.show("2026-11-29T16:40:11Z"))
+    costs, unknown = read_show_costs(model.show("2026-11-29T16:40:11Z"))
     assert unknown == ()
     assert costs.weight_bytes == model.size
     assert costs.kv_cache is not None
@@ -50,8 +50,8 @@ def test_decode_is_as_fast_as_the_memory_lets_it_be(model: Model) -> None:
 
 
 def test_as_many_models_as_may_be_loaded_fit_on_the_device() -> None:
-    found = resolve(DEVICE)
-    assert isinstance(found, Resolved)
+    found = resolve_device(DEVICE)
+    assert isinstance(found, ResolvedDevice)
     for loaded in combinations(MODELS, MAX_LOADED):
         assert sum(model.vram_bytes for model in loaded) <= found.device.memory[0][0]
 

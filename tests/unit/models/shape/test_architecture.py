@@ -2,26 +2,26 @@ from typing import Any
 
 import pytest
 
-from phasewatch.models.fields import ModelError
-from phasewatch.models.shape.architecture import architecture, is_empty
-from tests.support.model_folders import config, model
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.architecture import is_empty, read_architecture
+from tests.support.model_folders import load_config, load_model
 
 
 def test_a_plain_file_is_the_language_model_itself() -> None:
-    found = model("llama-3.1-8b")
+    found = load_model("llama-3.1-8b")
     assert (found.model_type, found.nested, found.towers) == ("llama", False, False)
     assert found.fields.whole("hidden_size") == 4096
 
 
 def test_a_multimodal_file_nests_the_language_model() -> None:
-    found = model("gemma-3-27b")
+    found = load_model("gemma-3-27b")
     assert (found.model_type, found.nested, found.towers) == ("gemma3_text", True, True)
     assert found.fields.whole("hidden_size") == 5376
 
 
 def test_an_omni_file_nests_it_twice() -> None:
     text = {"model_type": "qwen3_moe", "hidden_size": 2048}
-    found = architecture(
+    found = read_architecture(
         {"model_type": "omni", "thinker_config": {"text_config": text, "audio_config": {"layers": 32}}}
     )
     assert (found.model_type, found.nested, found.towers) == ("qwen3_moe", True, True)
@@ -30,35 +30,35 @@ def test_an_omni_file_nests_it_twice() -> None:
 
 
 def test_a_file_with_pictures_beside_the_keys_of_the_language_model_has_towers() -> None:
-    found = architecture(config("qwen2.5-7b", model_type="qwen2_5_vl", vision_config={"depth": 32}))
+    found = read_architecture(load_config("qwen2.5-7b", model_type="qwen2_5_vl", vision_config={"depth": 32}))
     assert (found.nested, found.towers) == (False, True)
 
 
 def test_what_gemma_3_leaves_out_is_the_default_of_its_class() -> None:
-    fields = model("gemma-3-4b").fields
+    fields = load_model("gemma-3-4b").fields
     left_out = ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window_pattern")
     assert [fields.whole(key) for key in left_out] == [262_208, 8, 4, 256, 6]
 
 
 def test_what_is_told_once_for_all_parts_counts_for_the_language_model() -> None:
-    assert model("gemma-3-27b").text("torch_dtype") == "bfloat16"
-    assert model("llama-4-scout").tied() == {False}
+    assert load_model("gemma-3-27b").text("torch_dtype") == "bfloat16"
+    assert load_model("llama-4-scout").tied() == {False}
 
 
 def test_a_table_may_be_said_to_be_tied_once_or_twice_or_not_at_all() -> None:
     text = {"model_type": "llama", "tie_word_embeddings": True}
-    assert architecture(text).tied() == {True}
-    assert architecture({"text_config": text, "tie_word_embeddings": True}).tied() == {True}
-    assert architecture({"text_config": text, "tie_word_embeddings": False}).tied() == {True, False}
-    assert model("gemma-3-27b").tied() == set()
+    assert read_architecture(text).tied() == {True}
+    assert read_architecture({"text_config": text, "tie_word_embeddings": True}).tied() == {True}
+    assert read_architecture({"text_config": text, "tie_word_embeddings": False}).tied() == {True, False}
+    assert load_model("gemma-3-27b").tied() == set()
     with pytest.raises(ModelError, match=r"^config\.json: tie_word_embeddings: expected true or false, found 'no'$"):
-        architecture({"model_type": "llama", "tie_word_embeddings": "no"}).tied()
+        read_architecture({"model_type": "llama", "tie_word_embeddings": "no"}).tied()
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 5, True])
 def test_what_is_no_object_is_refused(document: object) -> None:
     with pytest.raises(ModelError, match=r"^config\.json: expected an object$"):
-        architecture(document)
+        read_architecture(document)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_no_object_is_refused(document: object) -> None:
 )
 def test_a_file_that_does_not_say_what_it_is_is_refused_by_key(document: dict[str, Any], told: str) -> None:
     with pytest.raises(ModelError) as refused:
-        architecture(document)
+        read_architecture(document)
     assert str(refused.value) == f"config.json: {told}"
 
 

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from phasewatch.models.fields import ModelError
-from phasewatch.models.shape.architecture import architecture
-from phasewatch.models.shape.attention import AttentionLayers, attention_layers
-from tests.support.model_folders import model
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.architecture import read_architecture
+from phasewatch.models.shape.attention import AttentionLayers, read_attention_layers
+from tests.support.model_folders import load_model
 
 PLAIN = {
     "hidden_size": 512,
@@ -22,7 +22,7 @@ PLAIN = {
 
 
 def of(**document: Any) -> tuple[AttentionLayers, ...]:
-    return attention_layers(architecture({"model_type": "newcomer", **PLAIN, **document}))
+    return read_attention_layers(read_architecture({"model_type": "newcomer", **PLAIN, **document}))
 
 
 def refusal(**document: Any) -> str:
@@ -108,7 +108,9 @@ def test_what_cannot_be_is_told_by_key(changes: dict[str, Any], told: str) -> No
 
 
 def test_an_old_llama_has_as_many_heads_of_keys_as_of_queries() -> None:
-    assert attention_layers(model("llama-2-7b", num_key_value_heads=...)) == attention_layers(model("llama-2-7b"))
+    assert read_attention_layers(load_model("llama-2-7b", num_key_value_heads=...)) == read_attention_layers(
+        load_model("llama-2-7b")
+    )
 
 
 def test_heads_may_be_told_layer_by_layer_and_a_layer_without_keeps_nothing() -> None:
@@ -121,8 +123,10 @@ def test_heads_may_be_told_layer_by_layer_and_a_layer_without_keeps_nothing() ->
 def test_a_nested_unknown_architecture_must_tell_the_size_of_a_head() -> None:
     nested = {"model_type": "newcomer_text", **PLAIN}
     with pytest.raises(ModelError, match=r"^config\.json: text_config\.head_dim: missing"):
-        attention_layers(architecture({"model_type": "newcomer", "text_config": nested}))
-    (kind,) = attention_layers(architecture({"model_type": "newcomer", "text_config": {**nested, "head_dim": 96}}))
+        read_attention_layers(read_architecture({"model_type": "newcomer", "text_config": nested}))
+    (kind,) = read_attention_layers(
+        read_architecture({"model_type": "newcomer", "text_config": {**nested, "head_dim": 96}})
+    )
     assert kind.head_size == 96
 
 
@@ -138,7 +142,7 @@ def test_gemma_4_has_wider_and_fewer_heads_of_keys_where_it_attends_to_everythin
 
 
 def test_latent_attention_is_told_by_what_it_keeps() -> None:
-    (kind,) = attention_layers(model("deepseek-v3"))
+    (kind,) = read_attention_layers(load_model("deepseek-v3"))
     assert kind.latent is not None
     assert (kind.layers, kind.heads, kind.head_size) == (61, 128, 576)
     assert (kind.latent.rank, kind.latent.position_size) == (512, 64)
@@ -147,4 +151,4 @@ def test_latent_attention_is_told_by_what_it_keeps() -> None:
 
 def test_an_index_that_is_shared_between_layers_is_not_guessed_at() -> None:
     with pytest.raises(ModelError, match=r"^config\.json: index_topk_freq: attention that shares"):
-        attention_layers(model("deepseek-v3", index_topk=2048, index_head_dim=128, index_topk_freq=4))
+        read_attention_layers(load_model("deepseek-v3", index_topk=2048, index_head_dim=128, index_topk_freq=4))

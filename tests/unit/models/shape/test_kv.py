@@ -2,14 +2,15 @@ from typing import Any
 
 import pytest
 
-from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, Source
-from phasewatch.models.fields import ModelError
-from phasewatch.models.shape.architecture import architecture
-from phasewatch.models.shape.kv import attention_costs, element_bytes, kv_cache, with_cache_dtype
-from tests.support.model_folders import config, model
+from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, ModelSource
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.architecture import read_architecture
+from phasewatch.models.shape.cache_types import apply_cache_dtype
+from phasewatch.models.shape.kv import compute_attention_costs, compute_kv_cache, read_element_bytes
+from tests.support.model_folders import load_config, load_model
 from tests.support.paths import MODELS
 
-CACHE = KvCache((KvLayers(1000.0),), 2.0, Source.CONFIG_JSON)
+CACHE = KvCache((KvLayers(1000.0),), 2.0, ModelSource.CONFIG_JSON)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +42,8 @@ CACHE = KvCache((KvLayers(1000.0),), 2.0, Source.CONFIG_JSON)
     ],
 )
 def test_a_token_takes_the_bytes_that_its_architecture_keeps(name: str, expected: int) -> None:
-    assert kv_cache(model(name)).bytes_per_token() == expected
-    assert with_cache_dtype(kv_cache(model(name)), "fp8").bytes_per_token() == expected / 2
+    assert compute_kv_cache(load_model(name)).bytes_per_token() == expected
+    assert apply_cache_dtype(compute_kv_cache(load_model(name)), "fp8").bytes_per_token() == expected / 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_token_takes_the_bytes_that_its_architecture_keeps(name: str, expected
     ],
 )
 def test_layers_with_a_window_are_told_apart(name: str, span: int | None, expected: int) -> None:
-    cache = kv_cache(model(name))
+    cache = compute_kv_cache(load_model(name))
     assert cache.bytes_per_element == 2
     assert 2 * sum(k.elements_per_token for k in cache.layers if k.span == span) == expected
 
@@ -74,26 +75,26 @@ def test_layers_with_a_window_are_told_apart(name: str, span: int | None, expect
     ],
 )
 def test_a_step_reads_no_more_than_the_windows_hold(name: str, context: int, gigabytes: float) -> None:
-    assert kv_cache(model(name)).read_bytes(context) == pytest.approx(gigabytes * 1e9, rel=0.01)
+    assert compute_kv_cache(load_model(name)).read_bytes(context) == pytest.approx(gigabytes * 1e9, rel=0.01)
 
 
 def test_an_index_is_kept_of_every_token_and_the_latent_vector_read_of_those_it_chooses() -> None:
-    cache = kv_cache(model("deepseek-v3", model_type="deepseek_v32", index_topk=2048, index_head_dim=128))
+    cache = compute_kv_cache(load_model("deepseek-v3", model_type="deepseek_v32", index_topk=2048, index_head_dim=128))
     assert cache.layers == (KvLayers(61.0 * 576, span=2048), KvLayers(0.0, None, 61.0 * (128 + 4)))
     assert cache.bytes_per_token() == 61 * (2 * 576 + 132)
-    assert with_cache_dtype(cache, "fp8").bytes_per_token() == 61 * (576 + 132)
+    assert apply_cache_dtype(cache, "fp8").bytes_per_token() == 61 * (576 + 132)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in MODELS.glob("*.json")))
 def test_every_published_model_has_a_cache_and_operations(name: str) -> None:
-    assert kv_cache(model(name)).source is Source.CONFIG_JSON
-    assert attention_costs(model(name)) is not None
+    assert compute_kv_cache(load_model(name)).source is ModelSource.CONFIG_JSON
+    assert compute_attention_costs(load_model(name)) is not None
 
 
 def test_a_model_that_keeps_nothing_of_single_tokens_has_no_cache() -> None:
     recurrent = {"model_type": "granitemoehybrid", "layer_types": ["mamba"], "num_attention_heads": 1}
     with pytest.raises(ModelError, match="no layer keeps anything"):
-        kv_cache(architecture({**recurrent, "num_key_value_heads": 1}))
+        compute_kv_cache(read_architecture({**recurrent, "num_key_value_heads": 1}))
 
 
 @pytest.mark.parametrize(
@@ -121,20 +122,20 @@ def test_a_model_that_keeps_nothing_of_single_tokens_has_no_cache() -> None:
     ],
 )
 def test_the_name_of_a_data_type_tells_its_width(name: str, size: float) -> None:
-    assert with_cache_dtype(CACHE, name) == KvCache(CACHE.layers, size, CACHE.source)
+    assert apply_cache_dtype(CACHE, name) == KvCache(CACHE.layers, size, CACHE.source)
 
 
 @pytest.mark.parametrize("name", ["", "fp4", "nvfp4", "fp8_ds_mla", "turboquant_k8v4", "float16 ", "2"])
 def test_an_unknown_data_type_has_no_width_and_leaves_the_shape(name: str) -> None:
-    unknown = with_cache_dtype(CACHE, name)
+    unknown = apply_cache_dtype(CACHE, name)
     assert unknown == KvCache(CACHE.layers, None, CACHE.source)
-    assert with_cache_dtype(unknown, "fp8") == KvCache(CACHE.layers, 1.0, CACHE.source)
+    assert apply_cache_dtype(unknown, "fp8") == KvCache(CACHE.layers, 1.0, CACHE.source)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "torch.bfloat16", None])
 def test_a_cache_is_kept_in_16_bits_as_the_model_computes(dtype: str | None) -> None:
-    assert kv_cache(model("llama-3.1-8b", torch_dtype=dtype)).bytes_per_element == 2
-    assert kv_cache(model("llama-3.1-8b", torch_dtype=None, dtype=dtype)).bytes_per_element == 2
+    assert compute_kv_cache(load_model("llama-3.1-8b", torch_dtype=dtype)).bytes_per_element == 2
+    assert compute_kv_cache(load_model("llama-3.1-8b", torch_dtype=None, dtype=dtype)).bytes_per_element == 2
 
 
 @pytest.mark.parametrize(
@@ -149,20 +150,20 @@ def test_a_cache_is_kept_in_16_bits_as_the_model_computes(dtype: str | None) -> 
     ],
 )
 def test_a_width_that_the_file_does_not_settle_is_unknown(changes: dict[str, Any], told: str) -> None:
-    undecided = model("llama-3.1-8b", **changes)
+    undecided = load_model("llama-3.1-8b", **changes)
     with pytest.raises(ModelError) as refused:
-        element_bytes(undecided)
+        read_element_bytes(undecided)
     assert str(refused.value) == f"config.json: {told}"
-    cache = kv_cache(undecided)
-    assert (cache.bytes_per_element, cache.layers) == (None, kv_cache(model("llama-3.1-8b")).layers)
+    cache = compute_kv_cache(undecided)
+    assert (cache.bytes_per_element, cache.layers) == (None, compute_kv_cache(load_model("llama-3.1-8b")).layers)
 
 
 def test_a_nested_language_model_may_ask_for_a_quantised_cache_itself() -> None:
     asked = {"quantization_config": {"kv_cache_quant_algo": "FP8"}}
-    document = config("llama-3.1-8b")
+    document = load_config("llama-3.1-8b")
     for changed in ({**document, "text_config": document | asked}, {**document, **asked, "text_config": document}):
         with pytest.raises(ModelError, match=r"kv_cache_quant_algo: whether the server follows it is not known"):
-            element_bytes(architecture(changed))
+            read_element_bytes(read_architecture(changed))
 
 
 @pytest.mark.parametrize(
@@ -178,9 +179,11 @@ def test_a_nested_language_model_may_ask_for_a_quantised_cache_itself() -> None:
 def test_attention_takes_4_operations_for_each_element_of_the_heads_within_their_window(
     name: str, expected: dict[int | None, float]
 ) -> None:
-    assert set(attention_costs(model(name)) or ()) == {AttentionCosts(cost, span) for span, cost in expected.items()}
+    assert set(compute_attention_costs(load_model(name)) or ()) == {
+        AttentionCosts(cost, span) for span, cost in expected.items()
+    }
 
 
 @pytest.mark.parametrize("changes", [{"index_topk": 2048, "index_head_dim": 128}, {"v_head_dim": ...}])
 def test_operations_are_unknown_where_tokens_are_chosen_or_heads_not_told(changes: dict[str, Any]) -> None:
-    assert attention_costs(model("deepseek-v3", **changes)) is None
+    assert compute_attention_costs(load_model("deepseek-v3", **changes)) is None

@@ -2,15 +2,15 @@ from typing import Any
 
 import pytest
 
-from phasewatch.models.fields import ModelError
-from phasewatch.models.shape.architecture import architecture
-from phasewatch.models.shape.layers import Kind, layer_kinds
-from tests.support.model_folders import config, model
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.architecture import read_architecture
+from phasewatch.models.shape.layers import LayerKind, read_layer_kinds
+from tests.support.model_folders import load_config, load_model
 
 
 def letters(**document: Any) -> str:
     """A for a layer that attends to all, a number for one with a span, - for one that keeps nothing."""
-    kinds = layer_kinds(architecture({"model_type": "llama", **document}))
+    kinds = read_layer_kinds(read_architecture({"model_type": "llama", **document}))
     return "".join("-" if kind is None else str(kind.span or "A") for kind in kinds)
 
 
@@ -97,6 +97,6 @@ def test_what_is_not_understood_is_told_by_key(document: dict[str, Any], told: s
 
 
 def test_every_layer_of_a_published_model_is_told() -> None:
-    kinds = layer_kinds(model("gemma-3-27b"))
-    assert len(kinds) == config("gemma-3-27b")["text_config"]["num_hidden_layers"]
-    assert (kinds.count(Kind()), kinds.count(Kind(1024))) == (10, 52)
+    kinds = read_layer_kinds(load_model("gemma-3-27b"))
+    assert len(kinds) == load_config("gemma-3-27b")["text_config"]["num_hidden_layers"]
+    assert (kinds.count(LayerKind()), kinds.count(LayerKind(1024))) == (10, 52)

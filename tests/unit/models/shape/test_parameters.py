@@ -2,14 +2,14 @@ from typing import Any
 
 import pytest
 
-from phasewatch.models.fields import ModelError
-from phasewatch.models.shape.architecture import architecture
-from phasewatch.models.shape.parameters import Parameters, parameters
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.architecture import read_architecture
+from phasewatch.models.shape.parameters import ParameterCounts, count_parameters
 from phasewatch.models.shape.recipes import RECIPES
-from tests.support.model_folders import config, model
+from tests.support.model_folders import load_config, load_model
 
 
-def read(counted: Parameters) -> int:
+def read(counted: ParameterCounts) -> int:
     """Parameters that one token is multiplied with."""
     return counted.dense() + (counted.experts.per_token * counted.experts.each if counted.experts else 0)
 
@@ -35,7 +35,7 @@ def read(counted: Parameters) -> int:
 def test_a_dense_model_has_the_parameters_that_are_published(
     name: str, total: float, read_by_a_token: float, tied: bool
 ) -> None:
-    counted = parameters(model(name))
+    counted = count_parameters(load_model(name))
     assert counted.total() / 1e9 == pytest.approx(total, rel=5e-4)
     assert read(counted) / 1e9 == pytest.approx(read_by_a_token, rel=5e-4)
     assert counted.tied is tied
@@ -63,7 +63,7 @@ def test_a_dense_model_has_the_parameters_that_are_published(
 def test_a_mixture_has_the_parameters_that_are_published(
     name: str, total: float, read_by_a_token: float, dense: float, experts: tuple[int, int], one_expert: float
 ) -> None:
-    counted = parameters(model(name))
+    counted = count_parameters(load_model(name))
     assert counted.experts is not None
     assert (counted.experts.total, counted.experts.per_token) == experts
     assert counted.total() / 1e9 == pytest.approx(total, rel=1e-3)
@@ -73,7 +73,7 @@ def test_a_mixture_has_the_parameters_that_are_published(
 
 
 def test_the_model_of_the_recordings_is_counted_to_the_last_parameter() -> None:
-    counted = parameters(model("llama-recordings"))
+    counted = count_parameters(load_model("llama-recordings"))
     assert (counted.total(), counted.dense(), counted.head) == (110_922_048, 110_922_048, 8192 * 576)
 
 
@@ -155,24 +155,24 @@ LATENT: dict[str, Any] = {
 def test_an_architecture_has_the_parameters_that_transformers_makes_of_it(
     model_type: str, changes: dict[str, Any], expected: int
 ) -> None:
-    assert parameters(architecture({"model_type": model_type, **SMALL, **changes})).total() == expected
+    assert count_parameters(read_architecture({"model_type": model_type, **SMALL, **changes})).total() == expected
 
 
 def test_only_every_so_many_layers_hold_experts_and_none_may() -> None:
     dense = {"num_experts": 8, "decoder_sparse_step": 7}
-    assert parameters(architecture({"model_type": "qwen3_moe", **SMALL, **dense})).experts is None
+    assert count_parameters(read_architecture({"model_type": "qwen3_moe", **SMALL, **dense})).experts is None
 
 
 @pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
 def test_the_number_of_experts_has_several_names(key: str) -> None:
-    counted = parameters(architecture({"model_type": "mixtral", **SMALL, key: 4}))
+    counted = count_parameters(read_architecture({"model_type": "mixtral", **SMALL, key: 4}))
     assert counted.experts is not None
     assert counted.experts.total == 4
 
 
 def test_an_architecture_without_a_recipe_is_not_counted() -> None:
     with pytest.raises(ModelError, match=r"^config\.json: model_type: the weights of this architecture"):
-        parameters(model("jamba-mini"))
+        count_parameters(load_model("jamba-mini"))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_architecture_without_a_recipe_is_not_counted() -> None:
         ),
         (
             "llama-3.1-8b",
-            {"text_config": config("llama-3.1-8b", tie_word_embeddings=True)},
+            {"text_config": load_config("llama-3.1-8b", tie_word_embeddings=True)},
             "text_config.tie_word_embeddings: contradicts what the file says as a whole",
         ),
         ("llama-3.1-8b", {"tie_word_embeddings": "no"}, "tie_word_embeddings: expected true or false, found 'no'"),
@@ -212,11 +212,11 @@ def test_an_architecture_without_a_recipe_is_not_counted() -> None:
 )
 def test_what_cannot_be_counted_is_told_by_key(name: str, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ModelError) as refused:
-        parameters(model(name, **changes))
+        count_parameters(load_model(name, **changes))
     assert str(refused.value) == f"config.json: {told}"
 
 
 @pytest.mark.parametrize("model_type", sorted(RECIPES))
 def test_every_recipe_counts_some_model_or_says_what_is_missing(model_type: str) -> None:
     document = {**LATENT, **SMALL, "model_type": model_type, "shared_expert_intermediate_size": 56}
-    assert parameters(architecture(document)).total() > 200_000
+    assert count_parameters(read_architecture(document)).total() > 200_000

@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.fields import ModelError
-from phasewatch.models.shape.quantisation import Quantisation, quantisation
-from tests.support.model_folders import model
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.quantisation import Quantisation, read_quantisation
+from tests.support.model_folders import load_model
 
 
 def of(**told: Any) -> Quantisation:
-    return quantisation(model("llama-3.1-8b", quantization_config=told))
+    return read_quantisation(load_model("llama-3.1-8b", quantization_config=told))
 
 
 def group(bits: int, kind: str = "int", activations: Any = None, **weights: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def compressed(*groups: dict[str, Any], ignore: tuple[str, ...] = ("lm_head",)) 
 
 
 def test_without_a_word_everything_is_in_16_bits() -> None:
-    stored = quantisation(model("llama-3.1-8b"))
+    stored = read_quantisation(load_model("llama-3.1-8b"))
     assert (stored.bits, stored.precision) == (16, Precision.BITS16)
 
 
@@ -87,8 +87,8 @@ def test_the_head_is_quantised_only_where_the_format_means_it() -> None:
 
 
 def test_attention_that_is_left_out_stays_in_16_bits() -> None:
-    assert not quantisation(model("gpt-oss-20b")).attention
-    assert quantisation(model("deepseek-v3")).attention
+    assert not read_quantisation(load_model("gpt-oss-20b")).attention
+    assert read_quantisation(load_model("deepseek-v3")).attention
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_a_format_that_is_not_understood_is_told_by_key(told: dict[str, Any], me
 
 def test_older_files_of_compressed_tensors_have_a_key_of_their_own() -> None:
     told = {"quant_method": "compressed-tensors", "config_groups": {"g": group(8)}}
-    assert quantisation(model("llama-3.1-8b", compression_config=told)) == of(**told) != Quantisation()
+    assert read_quantisation(load_model("llama-3.1-8b", compression_config=told)) == of(**told) != Quantisation()
 
 
 def test_a_format_of_mlx_is_not_taken_for_16_bits() -> None:
     with pytest.raises(ModelError, match=r"^config\.json: quantization\.quant_method: the format None is not known$"):
-        quantisation(model("llama-3.1-8b", quantization={"group_size": 64, "bits": 4}))
+        read_quantisation(load_model("llama-3.1-8b", quantization={"group_size": 64, "bits": 4}))

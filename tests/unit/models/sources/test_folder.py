@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.costs import ModelCosts, Source
-from phasewatch.models.shape.kv import with_cache_dtype
-from phasewatch.models.sources.folder import costs_of_folder
-from tests.support.model_folders import config, llama_shapes, write_header, write_json, write_tensors
+from phasewatch.models.costs import ModelCosts, ModelSource
+from phasewatch.models.shape.cache_types import apply_cache_dtype
+from phasewatch.models.sources.folder import read_folder_costs
+from tests.support.model_folders import llama_shapes, load_config, write_header, write_json, write_tensors
 
 INDEX = "model.safetensors.index.json"
 
@@ -24,12 +24,12 @@ def write_index(path: Path, total_size: float) -> None:
 
 
 def test_the_headers_of_a_folder_and_its_config_json_agree_byte_for_byte(tmp_path: Path) -> None:
-    document = config("llama-recordings")
-    computed, _ = costs_of_folder(folder(tmp_path, document))
+    document = load_config("llama-recordings")
+    computed, _ = read_folder_costs(folder(tmp_path, document))
     write_tensors(tmp_path / "model.safetensors", llama_shapes(document))
-    exact, reasons = costs_of_folder(tmp_path)
+    exact, reasons = read_folder_costs(tmp_path)
     assert reasons == ()
-    assert (computed.weight_source, exact.weight_source) == (Source.CONFIG_JSON, Source.SAFETENSORS)
+    assert (computed.weight_source, exact.weight_source) == (ModelSource.CONFIG_JSON, ModelSource.SAFETENSORS)
     assert computed.weight_bytes == exact.weight_bytes == 221_844_096
     assert computed.reads == exact.reads
     assert exact.reads is not None
@@ -41,9 +41,9 @@ def test_the_headers_of_a_folder_and_its_config_json_agree_byte_for_byte(tmp_pat
 
 
 def test_an_untied_input_table_is_in_the_weights_but_not_read(tmp_path: Path) -> None:
-    document = config("llama-3.1-8b")
+    document = load_config("llama-3.1-8b")
     write_tensors(tmp_path / "model.safetensors", llama_shapes(document))  # 16 GB that take no room
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     assert reasons == ()
     assert costs.weight_bytes == 16_060_522_496
     assert costs.reads is not None
@@ -52,43 +52,43 @@ def test_an_untied_input_table_is_in_the_weights_but_not_read(tmp_path: Path) ->
 
 
 def test_the_tensors_settle_what_the_parts_of_a_file_contradict_each_other_in(tmp_path: Path) -> None:
-    text = config("llama-recordings")
+    text = load_config("llama-recordings")
     document = {"model_type": "x", "text_config": text | {"tie_word_embeddings": False}, "tie_word_embeddings": True}
     write_tensors(tmp_path / "model.safetensors", llama_shapes(text))
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     assert reasons == ()
     assert costs.reads is not None
     assert costs.reads.head_parameters == 8192 * 576
     folder(tmp_path, text | {"tie_word_embeddings": False})
-    costs, reasons = costs_of_folder(tmp_path)
+    costs, reasons = read_folder_costs(tmp_path)
     assert costs.reads is None
     assert reasons[0].startswith("the tensors have no output head")
 
 
 def test_weights_in_several_files_are_those_of_one_model(tmp_path: Path) -> None:
-    document = config("llama-recordings")
+    document = load_config("llama-recordings")
     shapes = llama_shapes(document)
     names = {"a.safetensors": list(shapes)[:100], "b.safetensors": list(shapes)[100:]}
     for file, tensors in names.items():
         write_tensors(tmp_path / file, {name: shapes[name] for name in tensors})
     write_json(tmp_path / INDEX, {"weight_map": {name: file for file, part in names.items() for name in part}})
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
-    assert (costs.weight_bytes, costs.weight_source, reasons) == (221_844_096, Source.SAFETENSORS, ())
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
+    assert (costs.weight_bytes, costs.weight_source, reasons) == (221_844_096, ModelSource.SAFETENSORS, ())
 
 
 def test_an_index_without_its_files_gives_the_total_and_the_shapes_what_is_read(tmp_path: Path) -> None:
-    write_index(folder(tmp_path, config("llama-3.1-8b")), 16_060_522_496)
-    costs, reasons = costs_of_folder(tmp_path)
+    write_index(folder(tmp_path, load_config("llama-3.1-8b")), 16_060_522_496)
+    costs, reasons = read_folder_costs(tmp_path)
     assert reasons == ()
-    assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, Source.INDEX)
+    assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, ModelSource.INDEX)
     assert costs.reads is not None
     assert costs.reads.bytes_per_step() == 15_009_849_344
 
 
 @pytest.mark.parametrize("total", [15.7e9, 16.4e9, 8.1e9, 32.1e9])
 def test_an_index_that_disagrees_with_the_shapes_leaves_what_is_read_unknown(tmp_path: Path, total: float) -> None:
-    write_index(folder(tmp_path, config("llama-3.1-8b")), total)
-    costs, reasons = costs_of_folder(tmp_path)
+    write_index(folder(tmp_path, load_config("llama-3.1-8b")), total)
+    costs, reasons = read_folder_costs(tmp_path)
     assert costs.weight_bytes == total
     assert costs.reads is None
     assert reasons == (
@@ -100,9 +100,9 @@ def test_an_index_that_disagrees_with_the_shapes_leaves_what_is_read_unknown(tmp
 def test_an_index_that_the_shapes_contradict_by_more_than_a_factor_of_two_is_not_believed(
     tmp_path: Path, total: float
 ) -> None:
-    write_index(folder(tmp_path, config("llama-3.1-8b")), total)
-    costs, (reason,) = costs_of_folder(tmp_path)
-    assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, Source.CONFIG_JSON)
+    write_index(folder(tmp_path, load_config("llama-3.1-8b")), total)
+    costs, (reason,) = read_folder_costs(tmp_path)
+    assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, ModelSource.CONFIG_JSON)
     assert costs.reads is not None
     assert reason == (
         f"the index tells of {total / 1e9:.2f} GB of weights, config.json of 16.06 GB, so the index is not believed"
@@ -110,40 +110,40 @@ def test_an_index_that_the_shapes_contradict_by_more_than_a_factor_of_two_is_not
 
 
 def test_the_parts_for_pictures_may_be_the_larger_ones_of_an_index(tmp_path: Path) -> None:
-    write_index(folder(tmp_path, config("gemma-3-27b")), 200e9)
-    assert costs_of_folder(tmp_path)[0].weight_bytes == 200e9
+    write_index(folder(tmp_path, load_config("gemma-3-27b")), 200e9)
+    assert read_folder_costs(tmp_path)[0].weight_bytes == 200e9
 
 
 def test_an_index_without_end_is_no_number_of_bytes(tmp_path: Path) -> None:
-    write_index(folder(tmp_path, config("llama-3.1-8b")), 10**400)
-    costs, (reason,) = costs_of_folder(tmp_path)
-    assert costs.weight_source is Source.CONFIG_JSON
+    write_index(folder(tmp_path, load_config("llama-3.1-8b")), 10**400)
+    costs, (reason,) = read_folder_costs(tmp_path)
+    assert costs.weight_source is ModelSource.CONFIG_JSON
     assert reason.startswith(f"{tmp_path / INDEX}: metadata.total_size: expected a number of bytes, found 1000")
 
 
 def test_of_a_mixture_that_is_not_understood_the_whole_is_no_limit_of_a_stream(tmp_path: Path) -> None:
-    write_index(folder(tmp_path, config("qwen3-30b-a3b")), 50e9)
-    costs, _ = costs_of_folder(tmp_path)
+    write_index(folder(tmp_path, load_config("qwen3-30b-a3b")), 50e9)
+    costs, _ = read_folder_costs(tmp_path)
     assert (costs.weight_bytes, costs.reads, costs.stream_bytes()) == (50e9, None, None)
-    folder(tmp_path, config("qwen3-30b-a3b", num_experts_per_tok=None))
-    assert costs_of_folder(tmp_path)[0].stream_bytes() is None
+    folder(tmp_path, load_config("qwen3-30b-a3b", num_experts_per_tok=None))
+    assert read_folder_costs(tmp_path)[0].stream_bytes() is None
 
 
 def test_tensors_of_experts_make_a_mixture_whatever_config_json_says(tmp_path: Path) -> None:
-    shapes = llama_shapes(config("llama-recordings")) | {"model.layers.0.mlp.experts.w": ("BF16", (4, 100, 576))}
+    shapes = llama_shapes(load_config("llama-recordings")) | {"model.layers.0.mlp.experts.w": ("BF16", (4, 100, 576))}
     write_tensors(tmp_path / "model.safetensors", shapes)
-    for document in (None, config("llama-recordings")):
+    for document in (None, load_config("llama-recordings")):
         if document is not None:
             folder(tmp_path, document)
-        costs, _ = costs_of_folder(tmp_path)
+        costs, _ = read_folder_costs(tmp_path)
         assert costs.weight_bytes is not None
         assert (costs.reads, costs.stream_bytes()) == (None, None)
 
 
 def test_what_a_model_with_an_encoder_reads_is_not_known(tmp_path: Path) -> None:
-    document = config("llama-recordings", is_encoder_decoder=True)
+    document = load_config("llama-recordings", is_encoder_decoder=True)
     write_tensors(tmp_path / "model.safetensors", llama_shapes(document))
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     assert (costs.weight_bytes, costs.reads, costs.kv_cache) == (221_844_096, None, None)
     assert costs.stream_bytes() is None
     assert reasons == ("config.json: is_encoder_decoder: models with an encoder are not counted",)
@@ -151,19 +151,19 @@ def test_what_a_model_with_an_encoder_reads_is_not_known(tmp_path: Path) -> None
 
 def test_weight_files_that_hold_nothing_are_told_and_the_shapes_stand_in(tmp_path: Path) -> None:
     write_tensors(tmp_path / "model.safetensors", {"model.embed_tokens.weight": ("BF16", (0, 576))})
-    costs, (reason,) = costs_of_folder(folder(tmp_path, config("llama-recordings")))
-    assert costs.weight_source is Source.CONFIG_JSON
+    costs, (reason,) = read_folder_costs(folder(tmp_path, load_config("llama-recordings")))
+    assert costs.weight_source is ModelSource.CONFIG_JSON
     assert reason == f"{tmp_path}: the weight files hold nothing: are they complete?"
 
 
 @pytest.mark.parametrize("name", ["lora_A.speech", "lora_B.speech", "lora_A.vision", "lora_B.vision"])
 def test_parts_for_pictures_and_sound_of_phi_4_are_not_read(tmp_path: Path, name: str) -> None:
-    document = config("llama-recordings")
+    document = load_config("llama-recordings")
     shapes = llama_shapes(document)
     shapes["model.embed_tokens_extend.image_embed.img_processor.encoder.layers.0.fc.weight"] = ("BF16", (100, 100))
     shapes[f"model.layers.0.mlp.down_proj.{name}.weight"] = ("BF16", (100, 100))
     write_tensors(tmp_path / "model.safetensors", shapes)
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     assert reasons == ()
     assert costs.weight_bytes == 221_844_096 + 40_000
     assert costs.reads is not None
@@ -171,7 +171,7 @@ def test_parts_for_pictures_and_sound_of_phi_4_are_not_read(tmp_path: Path, name
 
 
 def test_a_multimodal_config_json_alone_tells_what_is_read_but_not_the_total(tmp_path: Path) -> None:
-    costs, reasons = costs_of_folder(folder(tmp_path, config("gemma-3-27b")))
+    costs, reasons = read_folder_costs(folder(tmp_path, load_config("gemma-3-27b")))
     assert (costs.weight_bytes, costs.weight_source) == (None, None)
     assert costs.reads is not None
     assert costs.reads.bytes_per_step() / 1e9 == pytest.approx(54.02, rel=1e-3)
@@ -181,12 +181,12 @@ def test_a_multimodal_config_json_alone_tells_what_is_read_but_not_the_total(tmp
 
 
 def test_a_tower_is_in_the_weights_but_not_read(tmp_path: Path) -> None:
-    text = config("llama-recordings")
+    text = load_config("llama-recordings")
     shapes = {f"language_model.{name}": told for name, told in llama_shapes(text).items()}
     shapes["vision_tower.layers.0.weight"] = ("BF16", (1000, 1000))
     write_tensors(tmp_path / "model.safetensors", shapes)
     document = {"model_type": "llava", "text_config": text, "vision_config": {"hidden_size": 1000}}
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     assert reasons == ()
     assert costs.weight_bytes == 221_844_096 + 2_000_000
     assert costs.reads is not None
@@ -195,7 +195,7 @@ def test_a_tower_is_in_the_weights_but_not_read(tmp_path: Path) -> None:
 
 def test_packed_weights_have_exact_bytes_and_the_parameters_of_the_shapes(tmp_path: Path) -> None:
     awq = {"quant_method": "awq", "bits": 4, "group_size": 64}
-    document = config("llama-recordings", quantization_config=awq)
+    document = load_config("llama-recordings", quantization_config=awq)
     shapes: dict[str, Any] = {}
     for name, (dtype, shape) in llama_shapes(document).items():
         if "_proj" not in name:
@@ -206,9 +206,9 @@ def test_packed_weights_have_exact_bytes_and_the_parameters_of_the_shapes(tmp_pa
         shapes[f"{stem}qweight"] = ("I32", (inputs, outputs // 8))
         shapes[f"{stem}qzeros"] = ("I32", (inputs // 64, outputs // 8))
         shapes[f"{stem}scales"] = ("F16", (inputs // 64, outputs))
-    computed, _ = costs_of_folder(folder(tmp_path, document))
+    computed, _ = read_folder_costs(folder(tmp_path, document))
     write_tensors(tmp_path / "model.safetensors", shapes)
-    exact, reasons = costs_of_folder(tmp_path)
+    exact, reasons = read_folder_costs(tmp_path)
     assert reasons == ()
     assert computed.reads is not None
     assert exact.reads is not None
@@ -219,10 +219,10 @@ def test_packed_weights_have_exact_bytes_and_the_parameters_of_the_shapes(tmp_pa
 
 
 def test_packed_weights_of_an_architecture_that_is_not_counted_have_bytes_alone(tmp_path: Path) -> None:
-    document = config("llama-recordings", model_type="newcomer")
+    document = load_config("llama-recordings", model_type="newcomer")
     shapes = llama_shapes(document) | {"model.layers.0.mlp.up_proj.weight": ("U8", (1000,))}
     write_tensors(tmp_path / "model.safetensors", shapes)
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     assert reasons == ()
     assert costs.reads is not None
     assert costs.reads.dense_bytes == costs.weight_bytes
@@ -230,12 +230,12 @@ def test_packed_weights_of_an_architecture_that_is_not_counted_have_bytes_alone(
 
 
 def test_a_mixture_is_told_by_its_tensors(tmp_path: Path) -> None:
-    document = config("llama-recordings", num_experts=4, num_experts_per_tok=2)
+    document = load_config("llama-recordings", num_experts=4, num_experts_per_tok=2)
     shapes = llama_shapes(document)
     for layer in range(30):
         shapes[f"model.layers.{layer}.mlp.experts.gate_up_proj"] = ("BF16", (4, 100, 576))
     write_tensors(tmp_path / "model.safetensors", shapes)
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     assert reasons == ()
     assert costs.reads is not None
     one = 30 * 100 * 576
@@ -244,11 +244,11 @@ def test_a_mixture_is_told_by_its_tensors(tmp_path: Path) -> None:
 
 
 def test_weights_in_32_bits_are_not_what_a_server_reads(tmp_path: Path) -> None:
-    document = config("llama-recordings", dtype="float32")
+    document = load_config("llama-recordings", dtype="float32")
     write_tensors(tmp_path / "model.safetensors", llama_shapes(document, "F32"))
-    costs, reasons = costs_of_folder(folder(tmp_path, document))
+    costs, reasons = read_folder_costs(folder(tmp_path, document))
     known = (costs.weight_bytes, costs.weight_source, costs.reads, costs.precision, costs.attention_operations(1))
-    assert known == (443_688_192, Source.SAFETENSORS, None, None, 4 * 30 * 9 * 64)
+    assert known == (443_688_192, ModelSource.SAFETENSORS, None, None, 4 * 30 * 9 * 64)
     assert costs.kv_cache is not None
     assert costs.kv_cache.bytes_per_element is None
     assert reasons == (
@@ -259,9 +259,9 @@ def test_weights_in_32_bits_are_not_what_a_server_reads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["hf_quant_config.json", "quantize_config.json", "quant_config.json"])
 def test_a_format_told_in_another_file_is_not_taken_for_16_bits(tmp_path: Path, name: str) -> None:
-    folder(tmp_path, config("llama-3.1-8b"))
+    folder(tmp_path, load_config("llama-3.1-8b"))
     (tmp_path / name).write_text("{}")
-    costs, reasons = costs_of_folder(tmp_path)
+    costs, reasons = read_folder_costs(tmp_path)
     assert (costs.weight_bytes, costs.reads, costs.precision) == (None, None, None)
     assert costs.kv_cache is not None
     assert reasons == (f"{tmp_path / name}: the format of the weights is told there and not in config.json",)
@@ -269,18 +269,18 @@ def test_a_format_told_in_another_file_is_not_taken_for_16_bits(tmp_path: Path, 
 
 def test_a_width_that_the_server_tells_needs_no_word_of_the_folder(tmp_path: Path) -> None:
     asked = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
-    folder(tmp_path, config("llama-3.1-8b", quantization_config=asked))
-    shape, (reason,) = costs_of_folder(tmp_path)
+    folder(tmp_path, load_config("llama-3.1-8b", quantization_config=asked))
+    shape, (reason,) = read_folder_costs(tmp_path)
     assert reason.endswith("kv_cache_scheme: whether the server follows it is not known; set model.kv_cache_dtype")
     for told in ("fp8_e5m2", "turboquant_k8v4"):
-        assert costs_of_folder(tmp_path, told) == (shape, ())
+        assert read_folder_costs(tmp_path, told) == (shape, ())
     assert shape.kv_cache is not None
     assert shape.kv_cache.bytes_per_token() is None
-    assert with_cache_dtype(shape.kv_cache, "fp8").bytes_per_token() == 65_536
+    assert apply_cache_dtype(shape.kv_cache, "fp8").bytes_per_token() == 65_536
 
 
 def test_an_architecture_that_is_not_counted_may_still_tell_what_it_keeps(tmp_path: Path) -> None:
-    costs, reasons = costs_of_folder(folder(tmp_path, config("llama-3.1-8b", model_type="newcomer")))
+    costs, reasons = read_folder_costs(folder(tmp_path, load_config("llama-3.1-8b", model_type="newcomer")))
     assert (costs.weight_bytes, costs.reads) == (None, None)
     assert costs.kv_cache is not None
     assert costs.kv_cache.bytes_per_token() == 131_072
@@ -288,20 +288,20 @@ def test_an_architecture_that_is_not_counted_may_still_tell_what_it_keeps(tmp_pa
 
 
 def test_a_damaged_weight_file_is_told_and_the_shapes_stand_in(tmp_path: Path) -> None:
-    folder(tmp_path, config("llama-3.1-8b"))
+    folder(tmp_path, load_config("llama-3.1-8b"))
     write_header(tmp_path / "model.safetensors", {"a": {"dtype": "BF16", "shape": [1], "data_offsets": [-2, 0]}}, 2)
-    costs, reasons = costs_of_folder(tmp_path)
-    assert costs.weight_source is Source.CONFIG_JSON
+    costs, reasons = read_folder_costs(tmp_path)
+    assert costs.weight_source is ModelSource.CONFIG_JSON
     assert reasons == (f"{tmp_path / 'model.safetensors'}: 'a': data_offsets: expected where its data begins and ends",)
 
 
 def test_an_index_that_points_outside_is_told_and_nothing_outside_is_read(tmp_path: Path) -> None:
     home = tmp_path / "model"
     home.mkdir()
-    write_tensors(tmp_path / "outside.safetensors", llama_shapes(config("llama-recordings")))
-    write_json(folder(home, config("llama-recordings")) / INDEX, {"weight_map": {"a": "../outside.safetensors"}})
-    costs, reasons = costs_of_folder(home)
-    assert costs.weight_source is Source.CONFIG_JSON
+    write_tensors(tmp_path / "outside.safetensors", llama_shapes(load_config("llama-recordings")))
+    write_json(folder(home, load_config("llama-recordings")) / INDEX, {"weight_map": {"a": "../outside.safetensors"}})
+    costs, reasons = read_folder_costs(home)
+    assert costs.weight_source is ModelSource.CONFIG_JSON
     assert len(reasons) == 1
     assert reasons[0].startswith(f"{home / INDEX}: weight_map: expected the names of files beside it")
 
@@ -310,25 +310,25 @@ def test_a_snapshot_of_the_hub_is_read_through_its_links(tmp_path: Path) -> None
     snapshot, blobs = tmp_path / "snapshots" / "abc", tmp_path / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
-    write_json(blobs / "1", config("llama-recordings"))
-    write_tensors(blobs / "2", llama_shapes(config("llama-recordings")))
+    write_json(blobs / "1", load_config("llama-recordings"))
+    write_tensors(blobs / "2", llama_shapes(load_config("llama-recordings")))
     (snapshot / "config.json").symlink_to("../../blobs/1")
     (snapshot / "model.safetensors").symlink_to("../../blobs/2")
-    costs, reasons = costs_of_folder(snapshot)
-    assert (costs.weight_bytes, costs.weight_source, reasons) == (221_844_096, Source.SAFETENSORS, ())
+    costs, reasons = read_folder_costs(snapshot)
+    assert (costs.weight_bytes, costs.weight_source, reasons) == (221_844_096, ModelSource.SAFETENSORS, ())
 
 
 def test_a_link_to_a_folder_is_as_good_as_the_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
-    folder(tmp_path / "real", config("llama-recordings"))
+    folder(tmp_path / "real", load_config("llama-recordings"))
     (tmp_path / "current").symlink_to("real")
-    assert costs_of_folder(tmp_path / "current") == costs_of_folder(tmp_path / "real")
+    assert read_folder_costs(tmp_path / "current") == read_folder_costs(tmp_path / "real")
 
 
 def test_links_in_a_circle_end_with_their_path(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    costs, reasons = costs_of_folder(tmp_path / "a")
+    costs, reasons = read_folder_costs(tmp_path / "a")
     assert costs == ModelCosts()
     assert len(reasons) == 1
     assert reasons[0].startswith(f"{tmp_path / 'a'}: cannot be read: ")
@@ -339,7 +339,7 @@ def test_a_path_that_is_no_folder_is_told(tmp_path: Path, present: bool) -> None
     path = tmp_path / "model"
     if present:
         path.write_text("x")
-    costs, (reason,) = costs_of_folder(path)
+    costs, (reason,) = read_folder_costs(path)
     assert costs == ModelCosts()
     assert reason == (
         f"{path}: expected a folder with the files of a model"
@@ -360,25 +360,25 @@ def test_a_path_that_is_no_folder_is_told(tmp_path: Path, present: bool) -> None
 )
 def test_a_config_json_that_is_none_is_told_by_its_path(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "config.json").write_text(text)
-    costs, (reason,) = costs_of_folder(tmp_path)
+    costs, (reason,) = read_folder_costs(tmp_path)
     assert costs == ModelCosts()
     assert reason.startswith(f"{tmp_path / 'config.json'}: {told}")
 
 
 def test_a_folder_without_config_json_has_the_total_of_its_weights_alone(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "model.safetensors", llama_shapes(config("llama-recordings")))
-    costs, reasons = costs_of_folder(tmp_path)
-    assert costs == ModelCosts(weight_bytes=221_844_096, weight_source=Source.SAFETENSORS)
+    write_tensors(tmp_path / "model.safetensors", llama_shapes(load_config("llama-recordings")))
+    costs, reasons = read_folder_costs(tmp_path)
+    assert costs == ModelCosts(weight_bytes=221_844_096, weight_source=ModelSource.SAFETENSORS)
     assert reasons == (f"{tmp_path}: has no config.json: is it the folder of a model?",)
 
 
 @pytest.mark.parametrize(
     "value", ["x", -5, 0, 1e9, 10**12, True, float("nan"), float("inf"), [], {}, [[]], "\ud800", None]
 )
-@pytest.mark.parametrize("key", sorted(config("deepseek-v3")))
+@pytest.mark.parametrize("key", sorted(load_config("deepseek-v3")))
 def test_whatever_a_key_holds_there_is_a_figure_or_a_reason(tmp_path: Path, key: str, value: object) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config("deepseek-v3", **{key: value})))
-    costs, reasons = costs_of_folder(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(load_config("deepseek-v3", **{key: value})))
+    costs, reasons = read_folder_costs(tmp_path)
     known = (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention, costs.precision)
     assert reasons or None not in known
     assert all(len(reason) < 300 for reason in reasons)

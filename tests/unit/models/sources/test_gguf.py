@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from phasewatch.hardware.facts import Precision
-from phasewatch.models.costs import ModelCosts, Source
-from phasewatch.models.sources.gguf import costs_of_show
+from phasewatch.models.costs import ModelCosts, ModelSource
+from phasewatch.models.sources.gguf import read_show_costs
 from tests.support.paths import RECORDINGS
 
 Entry = tuple[str, str, tuple[int, ...]]
@@ -83,11 +83,11 @@ def gpt_oss(layers: int, experts: int) -> dict[str, Any]:
 
 
 def test_a_recorded_model_is_counted_to_the_last_byte() -> None:
-    costs, reasons = costs_of_show(recorded())
+    costs, reasons = read_show_costs(recorded())
     assert reasons == ()
     norms = 25 * 512  # in 32 bits
     table = 512 * 261
-    assert costs.weight_source is Source.OLLAMA
+    assert costs.weight_source is ModelSource.OLLAMA
     assert costs.weight_bytes == 36_455_936 * 2 + norms * 2
     assert costs.reads is not None
     assert costs.reads.dense_bytes == costs.weight_bytes - table * 2
@@ -97,7 +97,7 @@ def test_a_recorded_model_is_counted_to_the_last_byte() -> None:
 
 
 def test_the_cache_of_a_recorded_model_is_as_large_as_its_log_says() -> None:
-    costs, _ = costs_of_show(recorded())
+    costs, _ = read_show_costs(recorded())
     assert costs.kv_cache is not None
     assert costs.kv_cache.bytes_per_token() == 6144
     assert costs.kv_cache.read_bytes(4096) == 24 * 2**20
@@ -115,7 +115,7 @@ def test_the_cache_of_a_recorded_model_is_as_large_as_its_log_says() -> None:
 def test_a_step_reads_what_was_measured_of_published_files(
     answer: dict[str, Any], file_gigabytes: float, read_gigabytes: float, cache: int
 ) -> None:
-    costs, reasons = costs_of_show(answer)
+    costs, reasons = read_show_costs(answer)
     assert reasons == ()
     assert costs.weight_bytes is not None
     assert costs.weight_bytes / 1e9 == pytest.approx(file_gigabytes, rel=2e-3)
@@ -129,7 +129,7 @@ def test_a_step_reads_what_was_measured_of_published_files(
 def test_a_table_that_is_the_head_is_read_once() -> None:
     answer = recorded()
     answer["tensors"] = [entry for entry in answer["tensors"] if entry["name"] != "output.weight"]
-    costs, _ = costs_of_show(answer)
+    costs, _ = read_show_costs(answer)
     assert costs.reads is not None
     assert costs.reads.dense_bytes == costs.weight_bytes
 
@@ -140,8 +140,8 @@ def test_a_table_that_is_the_head_is_read_once() -> None:
 def test_what_no_step_reads_is_in_the_weights_alone(name: str) -> None:
     answer = recorded()
     answer["tensors"].append({"name": name, "type": "F16", "shape": [512, 512]})
-    more, _ = costs_of_show(answer)
-    less, _ = costs_of_show(recorded())
+    more, _ = read_show_costs(answer)
+    less, _ = read_show_costs(recorded())
     assert more.reads == less.reads
     assert less.weight_bytes is not None
     assert more.weight_bytes == less.weight_bytes + 512 * 512 * 2
@@ -150,8 +150,8 @@ def test_what_no_step_reads_is_in_the_weights_alone(name: str) -> None:
 def test_layers_for_speculation_are_not_read() -> None:
     answer = recorded()
     answer["model_info"]["llama.nextn_predict_layers"] = 2
-    costs, reasons = costs_of_show(answer)
-    whole, _ = costs_of_show(recorded())
+    costs, reasons = read_show_costs(answer)
+    whole, _ = read_show_costs(recorded())
     assert reasons == ()
     assert costs.reads is not None
     assert whole.reads is not None
@@ -161,7 +161,7 @@ def test_layers_for_speculation_are_not_read() -> None:
 
 @pytest.mark.parametrize("change", [{"tensors": None}, {"tensors": []}])
 def test_without_tensors_the_weights_are_unknown_but_not_the_cache(change: dict[str, Any]) -> None:
-    costs, reasons = costs_of_show(recorded() | change)
+    costs, reasons = read_show_costs(recorded() | change)
     assert (costs.weight_bytes, costs.weight_source, costs.reads, costs.precision) == (None, None, None, None)
     assert costs.kv_cache is not None
     assert reasons == (
@@ -190,7 +190,7 @@ def test_without_tensors_the_weights_are_unknown_but_not_the_cache(change: dict[
 def test_a_tensor_that_is_not_understood_makes_the_weights_unknown(entry: object, told: str) -> None:
     answer = recorded()
     answer["tensors"].append(entry)
-    costs, reasons = costs_of_show(answer)
+    costs, reasons = read_show_costs(answer)
     assert (costs.weight_bytes, costs.reads) == (None, None)
     assert costs.kv_cache is not None
     assert reasons == (f"/api/show: {told}",)
@@ -208,7 +208,7 @@ def test_a_mixture_that_does_not_say_how_many_experts_it_uses_is_not_guessed_at(
 ) -> None:
     answer = recorded()
     answer["model_info"] |= {f"llama.{key}": value for key, value in keys.items()}
-    costs, reasons = costs_of_show(answer)
+    costs, reasons = read_show_costs(answer)
     assert costs.weight_bytes is not None
     assert (costs.reads, costs.stream_bytes()) == (None, None)
     assert reasons == (f"/api/show: model_info.llama.{told}",)
@@ -217,19 +217,19 @@ def test_a_mixture_that_does_not_say_how_many_experts_it_uses_is_not_guessed_at(
 def test_tensors_of_experts_make_a_mixture_whatever_the_keys_say() -> None:
     answer = gpt_oss(2, 32)
     del answer["model_info"]["gpt-oss.expert_count"]
-    costs, _ = costs_of_show(answer)
+    costs, _ = read_show_costs(answer)
     assert costs.weight_bytes is not None
     assert (costs.reads, costs.stream_bytes()) == (None, None)
 
 
 @pytest.mark.parametrize("answer", [None, [], "x", 5, True])
 def test_an_answer_that_is_no_object_tells_nothing(answer: object) -> None:
-    assert costs_of_show(answer) == (ModelCosts(), ("/api/show: expected a JSON object",))
+    assert read_show_costs(answer) == (ModelCosts(), ("/api/show: expected a JSON object",))
 
 
 @pytest.mark.parametrize("info", [None, {}, {"general.architecture": None}, {"general.architecture": ""}])
 def test_without_an_architecture_only_the_total_is_known(info: object) -> None:
-    costs, reasons = costs_of_show(recorded() | {"model_info": info})
+    costs, reasons = read_show_costs(recorded() | {"model_info": info})
     assert costs.weight_bytes is not None
     assert (costs.reads, costs.kv_cache, costs.attention) == (None, None, None)
     assert reasons == ("/api/show: model_info.general.architecture: missing; does this server tell of its models?",)
@@ -240,5 +240,5 @@ def test_without_an_architecture_only_the_total_is_known(info: object) -> None:
 def test_whatever_a_key_holds_there_is_a_figure_or_a_reason(key: str, value: object) -> None:
     answer = recorded()
     answer["model_info"][key] = value
-    costs, reasons = costs_of_show(answer)
+    costs, reasons = read_show_costs(answer)
     assert reasons or None not in (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention)

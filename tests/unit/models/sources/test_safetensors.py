@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from phasewatch.models.fields import ModelError
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.tensors import Tensor
 from phasewatch.models.sources import safetensors
-from phasewatch.models.sources.safetensors import Index, header, index_of, tensors_of
-from phasewatch.models.sources.tensors import Tensor
+from phasewatch.models.sources.safetensors import WeightIndex, read_header, read_index, read_tensors
 from tests.support.model_folders import write_header, write_json, write_tensors
 
 INDEX = "model.safetensors.index.json"
@@ -25,7 +25,7 @@ def write_index(folder: Path, files: object, **metadata: object) -> None:
 
 def test_a_header_tells_every_tensor_with_its_bytes(tmp_path: Path) -> None:
     path = write_tensors(tmp_path / "m.safetensors", {"a": ("BF16", (2, 3)), "b": ("F32", ()), "c": ("F8_E4M3", (5,))})
-    assert header(path) == (Tensor("a", (2, 3), 12, 6), Tensor("b", (), 4, 1), Tensor("c", (5,), 5, 5))
+    assert read_header(path) == (Tensor("a", (2, 3), 12, 6), Tensor("b", (), 4, 1), Tensor("c", (5,), 5, 5))
 
 
 def test_packed_elements_are_no_parameters_and_scales_have_none(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_packed_elements_are_no_parameters_and_scales_have_none(tmp_path: Path) 
             "l.weight.quant_state.bitsandbytes__nf4": ("U8", (8,)),
         },
     )
-    assert [tensor.parameters for tensor in header(path)] == [None, None, 0, 0, 0, 0, 0, 0]
+    assert [tensor.parameters for tensor in read_header(path)] == [None, None, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_header_of_4_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_header_of_4_gigabytes_is_refused_before_it_is_read(tmp_path: Path) ->
         file.write((4 * 2**30).to_bytes(8, "little"))
         file.truncate(5 * 2**30)
     with pytest.raises(ModelError) as refused:
-        header(path)
+        read_header(path)
     assert str(refused.value) == f"{path}: a header of 4294967296 bytes is longer than the format allows"
 
 
@@ -60,7 +60,7 @@ def test_a_file_shorter_than_its_header_is_refused(tmp_path: Path, content: byte
     path = tmp_path / "m.safetensors"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=r"too short for its header of \d+ bytes: is the file complete\?$"):
-        header(path)
+        read_header(path)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_file_shorter_than_its_header_is_refused(tmp_path: Path, content: byte
 def test_a_header_that_contradicts_itself_or_its_file_is_refused(tmp_path: Path, document: object, told: str) -> None:
     path = write_header(tmp_path / "m.safetensors", document, 12)
     with pytest.raises(ModelError) as refused:
-        header(path)
+        read_header(path)
     assert str(refused.value).startswith(f"{path}{told}")
 
 
@@ -104,15 +104,15 @@ def test_whatever_a_file_holds_it_is_read_or_told(tmp_path: Path, content: bytes
     for whole in (content, len(content).to_bytes(8, "little") + content):
         path.write_bytes(whole)
         with pytest.raises(ModelError, match=str(path)):
-            header(path)
+            read_header(path)
 
 
 def test_an_index_tells_the_total_and_the_files(tmp_path: Path) -> None:
-    assert index_of(tmp_path) is None
+    assert read_index(tmp_path) is None
     write_index(tmp_path, ["b.safetensors", "a.safetensors", "b.safetensors"], total_size=16_060_522_496)
-    assert index_of(tmp_path) == Index(16_060_522_496.0, ("a.safetensors", "b.safetensors"))
+    assert read_index(tmp_path) == WeightIndex(16_060_522_496.0, ("a.safetensors", "b.safetensors"))
     write_index(tmp_path, ["a.safetensors"])
-    assert index_of(tmp_path) == Index(None, ("a.safetensors",))
+    assert read_index(tmp_path) == WeightIndex(None, ("a.safetensors",))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_an_index_tells_the_total_and_the_files(tmp_path: Path) -> None:
 def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, name: object) -> None:
     write_index(tmp_path, [name])
     with pytest.raises(ModelError) as refused:
-        index_of(tmp_path)
+        read_index(tmp_path)
     assert str(refused.value).startswith(
         f"{tmp_path / INDEX}: weight_map: expected the names of files beside it, found"
     )
@@ -146,17 +146,17 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, name: object)
 def test_an_index_that_is_none_is_told_by_key(tmp_path: Path, files: object, size: object, told: str) -> None:
     write_index(tmp_path, files, total_size=size)
     with pytest.raises(ModelError) as refused:
-        index_of(tmp_path)
+        read_index(tmp_path)
     assert str(refused.value).startswith(f"{tmp_path / INDEX}: {told}")
 
 
 def test_the_tensors_of_all_files_of_the_index_are_those_of_the_model(tmp_path: Path) -> None:
-    index = Index(None, ("a.safetensors", "b.safetensors"))
+    index = WeightIndex(None, ("a.safetensors", "b.safetensors"))
     write_tensors(tmp_path / "a.safetensors", {"x": ("BF16", (1,))})
-    assert tensors_of(tmp_path, index) is None
+    assert read_tensors(tmp_path, index) is None
     write_tensors(tmp_path / "b.safetensors", {"y": ("BF16", (2,))})
     write_tensors(tmp_path / "c.safetensors", {"z": ("BF16", (3,))})
-    tensors = tensors_of(tmp_path, index)
+    tensors = read_tensors(tmp_path, index)
     assert tensors is not None
     assert [tensor.name for tensor in tensors] == ["x", "y"]
 
@@ -173,10 +173,10 @@ def test_headers_are_bounded_all_together(
 ) -> None:
     for file in range(3):
         write_tensors(tmp_path / f"{file}.safetensors", {f"t{file}{part}": ("BF16", (1,)) for part in range(2)})
-    assert tensors_of(tmp_path, None) is not None
+    assert read_tensors(tmp_path, None) is not None
     monkeypatch.setattr(safetensors, limit, {"LONGEST_HEADER": 400, "MOST_TENSORS": 5}[limit])
     with pytest.raises(ModelError) as refused:
-        tensors_of(tmp_path, None)
+        read_tensors(tmp_path, None)
     assert str(refused.value).startswith(f"{tmp_path}: {told}")
 
 
@@ -184,7 +184,7 @@ def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
     for name in ("a.safetensors", "b.safetensors"):
         write_tensors(tmp_path / name, {"x": ("BF16", (1,))})
     with pytest.raises(ModelError, match=r"b\.safetensors: 'x' is in another file as well$"):
-        tensors_of(tmp_path, None)
+        read_tensors(tmp_path, None)
 
 
 @pytest.mark.parametrize(
@@ -199,18 +199,18 @@ def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
 def test_weights_that_a_folder_has_twice_are_counted_once(tmp_path: Path, present: list[str], read: list[str]) -> None:
     for name in present:
         write_tensors(tmp_path / name, {name.removesuffix(".safetensors"): ("BF16", (1,))})
-    tensors = tensors_of(tmp_path, None)
+    tensors = read_tensors(tmp_path, None)
     assert tensors is not None
     assert [tensor.name for tensor in tensors] == read
 
 
 def test_a_folder_without_weights_has_no_tensors(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
-    assert tensors_of(tmp_path, None) is None
+    assert read_tensors(tmp_path, None) is None
 
 
 def test_a_folder_of_more_files_than_any_model_has_is_refused(tmp_path: Path) -> None:
     for number in range(1001):
         (tmp_path / f"{number}.safetensors").touch()
     with pytest.raises(ModelError, match=r"more than the 1000 \.safetensors files that are read$"):
-        tensors_of(tmp_path, None)
+        read_tensors(tmp_path, None)

@@ -1,9 +1,9 @@
 import pytest
 
-from phasewatch.models.fields import ModelError
-from phasewatch.models.sources.tensors import Layout, Tensor, total_bytes, weights_by_tensor
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.tensors import ModelStructure, Tensor, compute_reads, sum_bytes
 
-DENSE = Layout(layers=2)
+DENSE = ModelStructure(layers=2)
 TABLE = Tensor("model.embed_tokens.weight", (100, 10), 2000.0, 1000)
 HEAD = Tensor("lm_head.weight", (100, 10), 2000.0, 1000)
 LAYER = Tensor("model.layers.0.self_attn.q_proj.weight", (10, 10), 200.0, 100)
@@ -13,19 +13,19 @@ def named(name: str, size: float = 1.0, *shape: int) -> Tensor:
     return Tensor(name, shape, size, int(size))
 
 
-def unread(name: str, layout: Layout = DENSE) -> bool:
-    return weights_by_tensor([TABLE, LAYER, named(name, 7.0)], layout).dense_bytes == 2200
+def unread(name: str, layout: ModelStructure = DENSE) -> bool:
+    return compute_reads([TABLE, LAYER, named(name, 7.0)], layout).dense_bytes == 2200
 
 
 def test_an_input_table_beside_an_output_head_is_not_read() -> None:
-    reads = weights_by_tensor([TABLE, HEAD, LAYER], DENSE)
+    reads = compute_reads([TABLE, HEAD, LAYER], DENSE)
     assert (reads.dense_bytes, reads.dense_parameters, reads.head_parameters) == (2200, 1100, 1000)
-    assert total_bytes([TABLE, HEAD, LAYER]) == 4200
+    assert sum_bytes([TABLE, HEAD, LAYER]) == 4200
 
 
 def test_an_input_table_that_is_the_head_is_read_once() -> None:
-    for layout in (DENSE, Layout(layers=2, tied=True)):
-        reads = weights_by_tensor([TABLE, LAYER], layout)
+    for layout in (DENSE, ModelStructure(layers=2, tied=True)):
+        reads = compute_reads([TABLE, LAYER], layout)
         assert (reads.dense_bytes, reads.head_parameters) == (2200, 1000)
 
 
@@ -41,8 +41,8 @@ def test_an_input_table_that_is_the_head_is_read_once() -> None:
     ],
 )
 def test_tables_and_heads_have_many_names(table: str, head: str) -> None:
-    assert weights_by_tensor([named(table, 3.0), named(head, 5.0)], DENSE).head_parameters == 5
-    assert weights_by_tensor([named(table, 3.0)], DENSE).head_parameters == 3
+    assert compute_reads([named(table, 3.0), named(head, 5.0)], DENSE).head_parameters == 5
+    assert compute_reads([named(table, 3.0)], DENSE).head_parameters == 3
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_beside_a_language_model_everything_else_is_a_tower() -> None:
         named("language_model.lm_head.weight", 7.0),
         named("strange_camera.layers.0.weight", 100.0),
     ]
-    assert weights_by_tensor(tensors, DENSE).dense_bytes == 12
+    assert compute_reads(tensors, DENSE).dense_bytes == 12
     newer = [named("model.language_model.embed_tokens.weight", 3.0), named("lm_head.weight", 7.0), tensors[-1]]
-    assert weights_by_tensor(newer, DENSE).dense_bytes == 7
+    assert compute_reads(newer, DENSE).dense_bytes == 7
 
 
-MIXTURE = Layout(layers=2, experts=4, per_token=2)
+MIXTURE = ModelStructure(layers=2, experts=4, per_token=2)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ MIXTURE = Layout(layers=2, experts=4, per_token=2)
     ],
 )
 def test_experts_are_counted_one_by_one_or_fused(experts: list[Tensor]) -> None:
-    reads = weights_by_tensor([TABLE, *experts], MIXTURE)
+    reads = compute_reads([TABLE, *experts], MIXTURE)
     (group,) = reads.experts
     assert (group.total, group.per_token, group.bytes_each, group.parameters_each) == (4, 2, 10, 10)
     assert reads.dense_bytes == 2000
@@ -126,21 +126,21 @@ def test_experts_are_counted_one_by_one_or_fused(experts: list[Tensor]) -> None:
 def test_experts_of_speculative_layers_are_not_read() -> None:
     beyond = named("model.layers.2.mlp.experts.gate_up_proj", 40.0, 4, 5, 2)
     used = named("model.layers.1.mlp.experts.gate_up_proj", 80.0, 4, 5, 4)
-    assert weights_by_tensor([TABLE, used, beyond], MIXTURE).experts[0].bytes_each == 20
+    assert compute_reads([TABLE, used, beyond], MIXTURE).experts[0].bytes_each == 20
 
 
 def test_one_scale_for_all_experts_is_read_by_every_step() -> None:
     scale = Tensor("model.layers.0.mlp.experts.gate_up_proj_input_scale", (), 4.0, 0)
     used = named("model.layers.0.mlp.experts.gate_up_proj", 40.0, 4, 5, 2)
-    assert weights_by_tensor([TABLE, used, scale], MIXTURE).dense_bytes == 2004
+    assert compute_reads([TABLE, used, scale], MIXTURE).dense_bytes == 2004
 
 
 def test_parameters_of_packed_tensors_are_unknown_but_their_bytes_are_not() -> None:
     packed = Tensor("model.layers.0.mlp.up_proj.qweight", (10, 2), 80.0, None)
-    reads = weights_by_tensor([TABLE, packed], DENSE)
+    reads = compute_reads([TABLE, packed], DENSE)
     assert (reads.dense_bytes, reads.dense_parameters, reads.head_parameters) == (2080, None, 1000)
     experts = Tensor("model.layers.0.mlp.experts.gate_up_proj_blocks", (4, 2), 80.0, None)
-    assert weights_by_tensor([TABLE, experts], MIXTURE).experts[0].parameters_each is None
+    assert compute_reads([TABLE, experts], MIXTURE).experts[0].parameters_each is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_parameters_of_packed_tensors_are_unknown_but_their_bytes_are_not() -> N
     [
         ([LAYER], DENSE, "no tensor is named as an input table or an output head"),
         ([named("lm_head.weight", 0.0), LAYER], DENSE, "no tensor is named as an input table or an output head"),
-        ([TABLE, LAYER], Layout(2, tied=False), "the tensors have no output head"),
+        ([TABLE, LAYER], ModelStructure(2, tied=False), "the tensors have no output head"),
         ([TABLE, LAYER], MIXTURE, "the shapes tell of experts, the tensors do not"),
         ([TABLE, named("blk.0.ffn_up_exps.weight", 4.0, 4)], DENSE, "the tensors tell of experts, the shapes do not"),
         (
@@ -164,7 +164,7 @@ def test_parameters_of_packed_tensors_are_unknown_but_their_bytes_are_not() -> N
     ],
 )
 def test_tensors_that_are_not_those_of_such_a_model_are_refused(
-    tensors: list[Tensor], layout: Layout, told: str
+    tensors: list[Tensor], layout: ModelStructure, told: str
 ) -> None:
     with pytest.raises(ModelError, match=f"^{told}"):
-        weights_by_tensor(tensors, layout)
+        compute_reads(tensors, layout)

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from phasewatch.models.fields import ModelError
-from phasewatch.models.shape.arithmetic import weights_by_shape
-from tests.support.model_folders import model
+from phasewatch.models.errors import ModelError
+from phasewatch.models.shape.weights import compute_weights
+from tests.support.model_folders import load_model
 
 AWQ: dict[str, Any] = {"quant_method": "awq", "bits": 4, "group_size": 128}
 FP8: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
@@ -28,7 +28,7 @@ FP8: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
 def test_a_step_of_one_token_reads_all_but_the_input_table_and_the_experts_it_is_not_sent_to(
     name: str, total: float, read: float
 ) -> None:
-    found_total, reads = weights_by_shape(model(name))
+    found_total, reads = compute_weights(load_model(name))
     assert found_total / 1e9 == pytest.approx(total, rel=1e-3)
     assert reads.bytes_per_step() / 1e9 == pytest.approx(read, rel=1e-3)
 
@@ -44,31 +44,31 @@ def test_a_step_of_one_token_reads_all_but_the_input_table_and_the_experts_it_is
 def test_a_quantised_format_leaves_tables_in_16_bits(
     name: str, format_: dict[str, Any], total: float, read: float
 ) -> None:
-    found_total, reads = weights_by_shape(model(name, quantization_config=format_))
+    found_total, reads = compute_weights(load_model(name, quantization_config=format_))
     assert found_total / 1e9 == pytest.approx(total, rel=2e-3)
     assert reads.bytes_per_step() / 1e9 == pytest.approx(read, rel=2e-3)
 
 
 def test_a_quantised_head_is_read_narrow_but_never_a_tied_one() -> None:
     narrow = {**AWQ, "quant_method": "gptq", "lm_head": True}
-    untied = weights_by_shape(model("llama-3.1-8b", quantization_config=AWQ))[1].dense_bytes
-    assert untied - weights_by_shape(model("llama-3.1-8b", quantization_config=narrow))[1].dense_bytes == pytest.approx(
-        128_256 * 4096 * (16 - 4.15625) / 8
-    )
-    tied = weights_by_shape(model("llama-3.2-1b", quantization_config=AWQ))
-    assert tied == weights_by_shape(model("llama-3.2-1b", quantization_config=narrow))
+    untied = compute_weights(load_model("llama-3.1-8b", quantization_config=AWQ))[1].dense_bytes
+    assert untied - compute_weights(load_model("llama-3.1-8b", quantization_config=narrow))[
+        1
+    ].dense_bytes == pytest.approx(128_256 * 4096 * (16 - 4.15625) / 8)
+    tied = compute_weights(load_model("llama-3.2-1b", quantization_config=AWQ))
+    assert tied == compute_weights(load_model("llama-3.2-1b", quantization_config=narrow))
 
 
 def test_a_quantised_mixture_keeps_its_attention_wide_if_it_says_so() -> None:
-    _, reads = weights_by_shape(model("gpt-oss-20b"))
-    _, narrow = weights_by_shape(model("gpt-oss-20b", quantization_config={"quant_method": "mxfp4"}))
+    _, reads = compute_weights(load_model("gpt-oss-20b"))
+    _, narrow = compute_weights(load_model("gpt-oss-20b", quantization_config={"quant_method": "mxfp4"}))
     attention = 24 * 2 * 2880 * (64 * 64 + 8 * 64)
     assert reads.dense_bytes - narrow.dense_bytes == pytest.approx(attention * (16 - 4.25) / 8)
 
 
 def test_the_parameters_do_not_depend_on_the_format() -> None:
-    _, wide = weights_by_shape(model("llama-3.1-8b"))
-    _, narrow = weights_by_shape(model("llama-3.1-8b", quantization_config=AWQ))
+    _, wide = compute_weights(load_model("llama-3.1-8b"))
+    _, narrow = compute_weights(load_model("llama-3.1-8b", quantization_config=AWQ))
     assert wide.active_parameters() == narrow.active_parameters() == 7_504_924_672
     assert wide.head_parameters == narrow.head_parameters == 128_256 * 4096
 
@@ -86,11 +86,11 @@ def test_the_parameters_do_not_depend_on_the_format() -> None:
 )
 def test_weights_that_take_other_room_than_their_width_says_are_not_counted(told: dict[str, Any], reason: str) -> None:
     with pytest.raises(ModelError) as refused:
-        weights_by_shape(model("llama-3.1-8b", quantization_config={**AWQ, **told}))
+        compute_weights(load_model("llama-3.1-8b", quantization_config={**AWQ, **told}))
     assert str(refused.value).startswith(f"config.json: quantization_config.{reason}")
 
 
 @pytest.mark.parametrize("told", [{"dynamic": {}}, {"sparsity_config": {}}, {"sparsity_config": {"format": "dense"}}])
 def test_a_key_that_leaves_every_weight_as_it_is_changes_nothing(told: dict[str, Any]) -> None:
-    plain = weights_by_shape(model("llama-3.1-8b", quantization_config=AWQ))
-    assert weights_by_shape(model("llama-3.1-8b", quantization_config={**AWQ, **told})) == plain
+    plain = compute_weights(load_model("llama-3.1-8b", quantization_config=AWQ))
+    assert compute_weights(load_model("llama-3.1-8b", quantization_config={**AWQ, **told})) == plain

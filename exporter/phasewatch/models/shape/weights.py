@@ -1,26 +1,26 @@
 """Weights of a model and what a step reads of them, computed from its config.json alone."""
 
 from phasewatch.models.costs import Experts, WeightReads
-from phasewatch.models.shape.architecture import Architecture
-from phasewatch.models.shape.parameters import Parameters, parameters
-from phasewatch.models.shape.quantisation import BITS16, Quantisation, quantisation, refuse_uneven
+from phasewatch.models.shape.architecture import Architecture, is_empty
+from phasewatch.models.shape.parameters import ParameterCounts, count_parameters
+from phasewatch.models.shape.quantisation import BITS16, Quantisation, read_quantisation
 
 
-def weights_by_shape(model: Architecture) -> tuple[float, WeightReads]:
+def compute_weights(model: Architecture) -> tuple[float, WeightReads]:
     """Bytes of all weights of the language model, and what a step reads of them.
 
     Raises:
         ModelError: the file does not say, or the architecture or the format is not counted here.
     """
-    refuse_uneven(model)
-    counted, stored = parameters(model), quantisation(model)
+    _refuse_uneven_formats(model)
+    counted, stored = count_parameters(model), read_quantisation(model)
     reads = _reads(counted, stored)
     routed = sum(group.total * group.bytes_each for group in reads.experts)
     table = 0.0 if counted.tied else counted.table * BITS16 / 8
     return reads.dense_bytes + routed + table, reads
 
 
-def _reads(counted: Parameters, stored: Quantisation) -> WeightReads:
+def _reads(counted: ParameterCounts, stored: Quantisation) -> WeightReads:
     head_bits = stored.bits if stored.head and not counted.tied else BITS16
     attention_bits = stored.bits if stored.attention else BITS16
     bits = (
@@ -38,3 +38,19 @@ def _reads(counted: Parameters, stored: Quantisation) -> WeightReads:
         if experts is None
         else (Experts(experts.total, experts.per_token, experts.each * stored.bits / 8, float(experts.each)),),
     )
+
+
+def _refuse_uneven_formats(model: Architecture) -> None:
+    """Refuse formats whose weights take other room than their widths say.
+
+    Raises:
+        ModelError: modules have widths of their own (GPTQModel's `dynamic`), or zeros are left out (2:4).
+    """
+    fields = model.quantisation()
+    if fields is None:
+        return
+    if not is_empty(fields.get("dynamic")):
+        raise fields.error("dynamic", "modules of different widths are not counted")
+    sparsity = fields.section("sparsity_config")
+    if sparsity is not None and sparsity.values and sparsity.text("format") != "dense":
+        raise fields.error("sparsity_config", "weights without their zeros are not counted")

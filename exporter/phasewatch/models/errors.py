@@ -1,11 +1,24 @@
 """Figures that are computed one by one, and in plain words why some are not."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from phasewatch.models.fields import ModelError
+from phasewatch.base.errors import PhaseWatchError
+from phasewatch.base.units import shown
 
 _Known = TypeVar("_Known")
+
+_LONGEST_SHOWN: Final = 60
+
+
+class ModelError(PhaseWatchError):
+    """A figure of a model cannot be known; the message says what is wrong, and in which file and key."""
+
+
+def shorten(value: object) -> str:
+    """A wrong value in a message, cut if it is long."""
+    told = shown(value)
+    return told if len(told) <= _LONGEST_SHOWN else f"{told[:_LONGEST_SHOWN]}..."
 
 
 class Reasons:

@@ -13,7 +13,7 @@ from math import fsum
 from typing import Final
 
 from phasewatch.models.costs import Experts, WeightReads
-from phasewatch.models.fields import ModelError, brief
+from phasewatch.models.errors import ModelError, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ModelStructure:
     """What must be known of a model to tell its tensors apart.
 
     Attributes:
@@ -85,12 +85,12 @@ def has_experts(tensors: Iterable[Tensor]) -> bool:
     return any(_EXPERT.search(tensor.name) or _FUSED.search(tensor.name) for tensor in tensors)
 
 
-def total_bytes(tensors: Iterable[Tensor]) -> float:
+def sum_bytes(tensors: Iterable[Tensor]) -> float:
     """Bytes of all tensors together."""
     return fsum(tensor.size for tensor in tensors)
 
 
-def weights_by_tensor(tensors: Iterable[Tensor], layout: Layout) -> WeightReads:
+def compute_reads(tensors: Iterable[Tensor], layout: ModelStructure) -> WeightReads:
     """What a step reads of the tensors.
 
     Raises:
@@ -114,14 +114,14 @@ def weights_by_tensor(tensors: Iterable[Tensor], layout: Layout) -> WeightReads:
         raise ModelError(f"the {known} tell of experts, the {missing} do not, so what a step reads is not known")
     dense = [*parts[_Role.DENSE], *head]
     return WeightReads(
-        dense_bytes=total_bytes(dense),
+        dense_bytes=sum_bytes(dense),
         dense_parameters=_parameters(dense),
         head_parameters=_parameters(head) or 0.0,
         experts=_experts(parts[_Role.EXPERTS], layout) if layout.experts else (),
     )
 
 
-def _with_roles(tensors: list[Tensor], layout: Layout) -> Iterable[tuple[Tensor, _Role]]:
+def _with_roles(tensors: list[Tensor], layout: ModelStructure) -> Iterable[tuple[Tensor, _Role]]:
     part_of_whole = any(_TEXT.search(tensor.name) for tensor in tensors)
     for tensor in tensors:
         if part_of_whole and not _TEXT.search(tensor.name) and not _HEAD.search(tensor.name):
@@ -130,7 +130,7 @@ def _with_roles(tensors: list[Tensor], layout: Layout) -> Iterable[tuple[Tensor,
             yield tensor, _role(tensor, layout)
 
 
-def _role(tensor: Tensor, layout: Layout) -> _Role:
+def _role(tensor: Tensor, layout: ModelStructure) -> _Role:
     name = tensor.name
     layer = _LAYER.search(name)
     beyond = layer is not None and int(layer[1]) >= layout.layers
@@ -144,26 +144,26 @@ def _role(tensor: Tensor, layout: Layout) -> _Role:
     if expert is None:
         return _fused(tensor, layout) if _FUSED.search(name) else _Role.DENSE
     if layout.experts and int(expert[1]) >= layout.experts:
-        raise ModelError(f"{brief(name)}: there are only {layout.experts} experts")
+        raise ModelError(f"{shorten(name)}: there are only {layout.experts} experts")
     return _Role.EXPERTS
 
 
-def _fused(tensor: Tensor, layout: Layout) -> _Role:
+def _fused(tensor: Tensor, layout: ModelStructure) -> _Role:
     """The role of a tensor that holds all experts of a layer along its first dimension, or its last in a GGUF."""
     if tensor.parameters in (0, 1) and len(tensor.shape) <= 1:  # one scale for all
         return _Role.DENSE
     if layout.experts and layout.experts not in (tensor.shape[:1] + tensor.shape[-1:]):
-        raise ModelError(f"{brief(tensor.name)}: expected a dimension of {layout.experts} experts in {tensor.shape}")
+        raise ModelError(f"{shorten(tensor.name)}: expected a dimension of {layout.experts} experts in {tensor.shape}")
     return _Role.EXPERTS
 
 
-def _experts(tensors: list[Tensor], layout: Layout) -> tuple[Experts, ...]:
+def _experts(tensors: list[Tensor], layout: ModelStructure) -> tuple[Experts, ...]:
     parameters = _parameters(tensors)
     return (
         Experts(
             total=layout.experts,
             per_token=layout.per_token,
-            bytes_each=total_bytes(tensors) / layout.experts,
+            bytes_each=sum_bytes(tensors) / layout.experts,
             parameters_each=None if parameters is None else parameters / layout.experts,
         ),
     )

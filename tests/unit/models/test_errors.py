@@ -1,7 +1,6 @@
 import pytest
 
-from phasewatch.models.fields import ModelError
-from phasewatch.models.reasons import Reasons
+from phasewatch.models.errors import ModelError, Reasons
 
 
 def fails() -> int:
