@@ -21,11 +21,13 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from phasewatch.backends.page_state import PageState, build_snapshot, fold_page
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_page
-from phasewatch.config.resolve import Target
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
+from phasewatch.backends.vllm.totals import PAGE_RULES
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.snapshot.health import ScrapeTiming
+from tests.support.targets import new_target
 
 ROOT = Path(__file__).parent.parent
 RECORDING = ROOT / "tests" / "recordings" / "batch-ramp.jsonl.xz"
@@ -35,7 +37,7 @@ MANY = 100
 
 def main() -> None:
     """Run every measurement and print the table."""
-    bodies = [scrape.answer.body.decode() for scrape in RecordingReader(RECORDING).scrapes() if scrape.answer]
+    bodies = [scrape.response.body.decode() for scrape in RecordingReader(RECORDING).scrapes() if scrape.response]
     lines = bodies[-1].count("\n")
     print(f"{'what':<58} {'median':>10} {'aim':>12}")
     theirs = median(lambda: list(text_string_to_metric_families(bodies[-1])), 30)
@@ -74,11 +76,11 @@ def median(work: Callable[[], object], times: int) -> float:
 
 def parse_and_derive(bodies: list[str]) -> float:
     """Median seconds from a page's text to what /metrics shows of it, with a full window behind it."""
-    target, reader, state = Target("bench", "vllm", "http://bench.invalid"), PageReader(), TargetState()
+    target, reader, state = new_target("bench", "vllm", "http://bench.invalid"), PageReader(METRIC_NAMES), PageState()
     taken = []
     for second, body in enumerate(bodies):
         start = time.perf_counter()
-        state = fold_page(state, reader.read(body), ScrapeTiming(second, second + 0.01, None), target)
+        state = fold_page(state, reader.read(body), ScrapeTiming(second, second + 0.01, None), target, PAGE_RULES)
         build_snapshot(state, target)
         taken.append(time.perf_counter() - start)
     return statistics.median(taken[len(taken) // 2 :])

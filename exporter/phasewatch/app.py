@@ -1,54 +1,43 @@
-"""Start, reload and stop: wires configuration, scheduler, monitors and web server on one asyncio loop."""
+"""Start, reload and stop: wires configuration, scheduler, scrapers and web server on one asyncio loop."""
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import uvicorn
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from phasewatch import __version__
-from phasewatch.backends.ollama.probes.scheduling import model_settings
-from phasewatch.backends.ollama.scraper import OllamaScraper
-from phasewatch.backends.vllm.scraper import VllmScraper
+from phasewatch.backends import find_backend, list_rules
 from phasewatch.base import units
-from phasewatch.base.errors import BindError, ConfigError
+from phasewatch.base.errors import ConfigError
 from phasewatch.base.log import logger
-from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.config.resolve import Config, Target, load_config_or_default
+from phasewatch.config.resolve import choose_model_probe, load_config_or_default
+from phasewatch.config.settings import Config, Target
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.scrape.scraper import Scraper
 from phasewatch.snapshot.target import TargetSnapshot
 from phasewatch.web.landing.load_history import LoadHistory
 from phasewatch.web.routes import View, create_app
-from phasewatch.web.security import WebConfig, protect, server_tls
-
-_MONITORS: Final[Mapping[str, Callable[[Target, Callable[[], float], Callable[[], float]], Scraper]]] = {
-    "vllm": VllmScraper,
-    "ollama": OllamaScraper,
-}
+from phasewatch.web.security import WebConfig
+from phasewatch.web.server import create_server, format_address
 
 CLOCK_CHECK_SECONDS: Final = 1.0
 
 HISTORY_SECONDS: Final = 1.0
 """Between two looks at what is shown, for the charts."""
 
-STOP_SECONDS: Final = 4
-"""Time that requests under way get at the end, so that everything has ended within 5 seconds."""
-
 
 @dataclass(frozen=True)
-class Settings:
+class ServeSettings:
     """The flags of `serve`, parsed."""
 
     config_file: Path | None
@@ -59,7 +48,7 @@ class Settings:
 
 
 class Exporter:
-    """The running exporter: a monitor for each target, and its jobs on a scheduler.
+    """The running exporter: a scraper for each target, and its jobs on a scheduler.
 
     Args:
         config_file: read again by `reload`; None for the defaults.
@@ -72,7 +61,7 @@ class Exporter:
             timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
         self._scheduler.add_listener(self._count_missed, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
-        self._monitors: dict[str, Scraper] = {}
+        self._scrapers: dict[str, Scraper] = {}
         self.history = LoadHistory()
         self._missed = 0
         self._reloaded = True
@@ -92,7 +81,7 @@ class Exporter:
         for watch in self._watches:
             watch.cancel()
         self._scheduler.shutdown(wait=False)
-        await asyncio.gather(*(monitor.close() for monitor in self._monitors.values()), *self._closing)
+        await asyncio.gather(*(scraper.close() for scraper in self._scrapers.values()), *self._closing)
 
     def view(self) -> tuple[SelfStatus, Sequence[TargetSnapshot]]:
         """What /metrics shows now."""
@@ -100,13 +89,15 @@ class Exporter:
         return status, self._shown()
 
     def _shown(self) -> list[TargetSnapshot]:
-        return [monitor.current() for monitor in self._monitors.values()]
+        return [scraper.current() for scraper in self._scrapers.values()]
 
     def probes(self, target: str, model: str) -> bool:
         """Whether the operator wants a model of a target to be probed."""
-        monitor = self._monitors.get(target)
-        settings = monitor.target.probe if monitor else ProbeSettings()
-        return settings.enabled and model_settings(settings, model).enabled
+        scraper = self._scrapers.get(target)
+        if scraper is None:
+            return True
+        probe = scraper.target.probe
+        return probe.enabled and choose_model_probe(probe, model).enabled
 
     def reload(self) -> None:
         """Read the configuration again. Targets that did not change keep what is known of them.
@@ -116,7 +107,7 @@ class Exporter:
         """
         self._reloaded = False
         try:
-            config = load_config_or_default(self._config_file)
+            config = load_config_or_default(self._config_file, list_rules())
         except ConfigError as error:
             for problem in error.problems:
                 logger().error("configuration not reloaded", key=problem.path, error=problem.message)
@@ -149,27 +140,27 @@ class Exporter:
     def _apply(self, config: Config) -> None:
         for problem in config.notes:
             logger().warning("configuration", key=problem.path, note=problem.message)
-        kept = {name: monitor for name, monitor in self._monitors.items() if monitor.target in config.targets}
-        for name, monitor in self._monitors.items():
+        kept = {name: scraper for name, scraper in self._scrapers.items() if scraper.target in config.targets}
+        for name, scraper in self._scrapers.items():
             if name not in kept:
-                self._unschedule(monitor)
+                self._unschedule(scraper)
         self.history.keep(kept)
-        self._monitors = {target.name: kept.get(target.name) or self._schedule(target) for target in config.targets}
+        self._scrapers = {target.name: kept.get(target.name) or self._schedule(target) for target in config.targets}
 
     def _schedule(self, target: Target) -> Scraper:
-        monitor = _MONITORS[target.backend](target, time.monotonic, time.time)
-        if target.name in self._monitors:
-            monitor.take_over(self._monitors[target.name])
+        scraper = find_backend(target.backend).create_scraper(target, time.monotonic, time.time)
+        if target.name in self._scrapers:
+            scraper.take_over(self._scrapers[target.name])
         now = datetime.now(UTC)
-        for job in monitor.jobs():
+        for job in scraper.jobs():
             every = IntervalTrigger(seconds=job.seconds, timezone=UTC)
-            self._scheduler.add_job(job.run, every, id=_job(job.kind, monitor), next_run_time=now)
-        return monitor
+            self._scheduler.add_job(job.run, every, id=_job(job.kind, scraper), next_run_time=now)
+        return scraper
 
-    def _unschedule(self, monitor: Scraper) -> None:
-        for job in monitor.jobs():
-            self._scheduler.remove_job(_job(job.kind, monitor))
-        task = asyncio.get_running_loop().create_task(monitor.close())
+    def _unschedule(self, scraper: Scraper) -> None:
+        for job in scraper.jobs():
+            self._scheduler.remove_job(_job(job.kind, scraper))
+        task = asyncio.get_running_loop().create_task(scraper.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -178,22 +169,13 @@ class Exporter:
             self._missed += 1
 
 
-def _job(kind: str, monitor: Scraper) -> str:
-    """A target that a reload has changed gets new jobs at once, while the old monitor's are still being given up."""
-    return f"{kind} {id(monitor)}"
-
-
-class Server(uvicorn.Server):
-    """A web server that leaves signals alone."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `serve`: uvicorn would end with 143 on SIGTERM and has no reload."""
-        yield
+def _job(kind: str, scraper: Scraper) -> str:
+    """A target that a reload has changed gets new jobs at once, while the old scraper's are still being given up."""
+    return f"{kind} {id(scraper)}"
 
 
 async def serve(
-    settings: Settings, config: Config, bound: socket.socket, *, notice: str = "", hangup_ends: bool = False
+    settings: ServeSettings, config: Config, bound: socket.socket, *, notice: str = "", hangup_ends: bool = False
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
@@ -214,17 +196,7 @@ async def serve(
         probes=exporter.probes,
         notice=notice,
     )
-    server = Server(
-        uvicorn.Config(
-            protect(create_app(view, enable_lifecycle=settings.enable_lifecycle), settings.web),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            timeout_graceful_shutdown=STOP_SECONDS,
-            **server_tls(settings.web),
-        )
-    )
+    server = create_server(create_app(view, enable_lifecycle=settings.enable_lifecycle), settings.web)
 
     def stop() -> None:
         ready.clear()
@@ -243,7 +215,7 @@ async def serve(
     logger().info(
         "listening",
         version=__version__,
-        address=_address(settings),
+        address=format_address(settings.host, settings.port, settings.web),
         config=str(settings.config_file or "none, built-in defaults"),
         targets=len(config.targets),
     )
@@ -252,34 +224,3 @@ async def serve(
     finally:
         await exporter.stop()
     logger().info("stopped")
-
-
-def _address(settings: Settings) -> str:
-    scheme = "https" if settings.web.tls else "http"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host or "0.0.0.0"  # noqa: S104  # said, not bound
-    return f"{scheme}://{host}:{settings.port}"
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The listening socket.
-
-    Args:
-        host: name or address; empty for all addresses.
-        port: 0 for any free one.
-
-    Raises:
-        BindError: the address cannot be taken.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if not host and socket.has_dualstack_ipv6():
-        return _bind("::", port, socket.AF_INET6, dualstack=True)
-    return _bind(host, port, family, dualstack=False)
-
-
-def _bind(host: str, port: int, family: socket.AddressFamily, *, dualstack: bool) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dualstack)
-    except (OSError, UnicodeError) as error:
-        number = getattr(error, "errno", None) or 0
-        told = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or error
-        raise BindError(f"cannot listen on {host or '*'}:{port}: {told}; choose with --web.listen-address") from error

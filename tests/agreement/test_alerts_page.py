@@ -59,7 +59,7 @@ def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_e
     assert listed == severities
 
 
-# Thresholds
+# SaturationSettings
 
 
 def defaults() -> dict[str, float]:

@@ -18,7 +18,6 @@ import yaml
 from phasewatch import __version__
 from phasewatch.base.units import duration
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
-from phasewatch.config.resolve import parse_config
 from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
 from tests.agreement.test_deploy_kubernetes import (
     KUBERNETES,
@@ -36,6 +35,7 @@ from tests.support.alert_stack import uncommented
 from tests.support.fakes import FakeVllm
 from tests.support.paths import ROOT
 from tests.support.processes import eventually, free_port, get_json, needs, running
+from tests.support.targets import parse_config
 
 
 def disagreements(root: Path) -> Iterator[str]:
@@ -155,9 +155,9 @@ def central_disagreements(objects: list[Object], configuration: str, monitoring:
         yield "the NetworkPolicy is not for the Pods"
     allowed = open_ports(objects)
     targets = parse_config(uncommented(configuration)).targets
-    if not any(target.device.page for target in targets):
+    if not any(target.device_from for target in targets):
         yield "no target shows how a DCGM exporter is asked"
-    for url in (url for one in targets for url in (one.url, one.device.page) if url):
+    for url in (url for one in targets for url in (one.url, one.device_from) if url):
         if (urlsplit(url).port, "TCP") not in allowed:
             yield f"the NetworkPolicy keeps the exporter from {url}"
     if not {(53, "UDP"), (53, "TCP")} <= allowed:

@@ -13,12 +13,12 @@ import pytest
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
 from phasewatch.cli.flags import environment_name
 from phasewatch.cli.main import main
-from phasewatch.config.resolve import parse_config
 from phasewatch.hardware.wording import CPU
 from tests.agreement.test_docs import code, every_code, fences, flags_of, page, tables
 from tests.support.alert_stack import uncommented
 from tests.support.paths import ROOT
 from tests.support.processes import needs
+from tests.support.targets import parse_config
 
 SYSTEMD: Final = ROOT / "deploy" / "systemd"
 SERVICE: Final = SYSTEMD / "phasewatch.service"

@@ -24,6 +24,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
+from phasewatch.backends import find_backend
+from phasewatch.backends.metric_table import MetricKind
 from phasewatch.backends.ollama import snapshot as reading
 from phasewatch.backends.ollama.inventory import LoadedModel, OllamaVersion, parse_version
 from phasewatch.backends.ollama.probes import request as prompt
@@ -32,15 +34,13 @@ from phasewatch.backends.ollama.probes import result as outcome
 from phasewatch.backends.ollama.probes import scheduling as policy
 from phasewatch.backends.ollama.probes.response import ProbeError
 from phasewatch.backends.ollama.scraper import PROBE_TICK, OllamaScraper
-from phasewatch.backends.vllm.metric_names import UPSTREAM, Kind
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.base import units
-from phasewatch.base.errors import ConfigError, Reason
+from phasewatch.base.errors import ConfigError, Reason, ScrapeError
 from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.cli.flags import environment_name
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
-from phasewatch.config.resolve import DEFAULT_CONFIG, Target, Thresholds, parse_config
-from phasewatch.config.schema import OLLAMA_INTERVAL, FileSchema
+from phasewatch.config.schema import FileSchema
+from phasewatch.config.settings import DeviceSettings, Target
 from phasewatch.demo.ollama import models as ollama_models
 from phasewatch.demo.ollama import users as ollama_users
 from phasewatch.demo.ollama.wire import Model
@@ -65,12 +65,19 @@ from tests.support.model_folders import load_config, write_json
 from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.processes import needs
+from tests.support.targets import (
+    load_config_or_default,
+    new_model_probe,
+    new_probe_settings,
+    new_target,
+    parse_config,
+)
 from tests.support.timeline import Timeline
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 COMMANDS = ("serve", "check", "record", "replay", "devices", "demo", "assets")
-CHAT = Target("chat", "vllm", "http://127.0.0.1:8000")
-WORKSTATION = Target("workstation", "ollama", "http://127.0.0.1:11434")
+CHAT = new_target("chat", "vllm", "http://127.0.0.1:8000")
+WORKSTATION = new_target("workstation", "ollama", "http://127.0.0.1:11434")
 RANDOM = Random(1)  # noqa: S311  # nothing here is secret
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -178,8 +185,8 @@ def test_every_name_read_from_vllm_is_documented_with_its_releases_and_nothing_e
     documented = {(code(name), releases) for name, releases, _ in rows}
     known = {
         (name, releases)
-        for upstream in UPSTREAM
-        if upstream.kind is not Kind.CREATED  # told in the row of the counter itself
+        for upstream in METRIC_NAMES.metrics
+        if upstream.kind is not MetricKind.CREATED  # told in the row of the counter itself
         for name, releases in upstream.names.items()
     }
     assert documented == known
@@ -242,7 +249,7 @@ def probed(*, load: bool) -> tuple[Sample, ...]:
     timeline = Timeline()
     server = Ollama(Model("a:latest", "a" * 64, vram_bytes=115_941_047), Model("b:latest", "b" * 64))
     transport = OllamaTransport(server, timeline)
-    settings = ProbeSettings(models={"a": ModelProbe(load=True)} if load else {})
+    settings = new_probe_settings(models={"a": new_model_probe(load=True)} if load else {})
     target = replace(WORKSTATION, url=URL, probe=settings, device=DeviceSettings(name="NVIDIA L40S"))
 
     async def a_while() -> tuple[Sample, ...]:
@@ -348,15 +355,8 @@ def test_every_configuration_key_is_documented_and_nothing_else_is() -> None:
 def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
     field = known_keys()[path]
     told = documented_keys()[path][2]
-    section, _, name = path.rpartition(".")
     if field.is_required():
         assert told == "required"
-    elif section == "saturation":
-        default = getattr(Thresholds(), name)
-        assert code(told) in {f"{default:g}s", f"{default:g}"}
-    elif section == "targets[].probe" and field.default is None and name != "models":
-        default = getattr(ProbeSettings(), name)
-        assert default == (float(code(told)) if code(told).startswith("0.") else units.duration(code(told)))
     elif told == "as top level":
         assert path.removeprefix("targets[].") in known_keys()
     elif told.startswith("as "):
@@ -365,8 +365,8 @@ def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
         assert told == "none"
     elif isinstance(field.default, bool):
         assert code(told) == str(field.default).lower()
-    elif isinstance(field.default, float):
-        read = units.size if code(told).endswith("B") else units.duration
+    elif isinstance(field.default, int | float):
+        read = units.size if code(told).endswith("B") else float if code(told)[-1].isdigit() else units.duration
         assert read(code(told)) == field.default
     else:
         assert code(told) == str(field.default)
@@ -375,9 +375,10 @@ def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
 def test_a_key_inherits_what_the_page_says() -> None:
     text = json.dumps({"interval": "1s", "targets": [_raw(CHAT), _raw(WORKSTATION)]})
     chat, workstation = parse_config(text).targets
-    assert (chat.interval, workstation.interval) == (1.0, OLLAMA_INTERVAL)
+    least = find_backend("ollama").rules.least_interval
+    assert (chat.interval, workstation.interval) == (1.0, least)
     told = documented_keys()["targets[].interval"][4]
-    assert f"without an interval of its own has at least `{OLLAMA_INTERVAL:g}s`" in told
+    assert f"without an interval of its own has at least `{find_backend('ollama').rules.least_interval:g}s`" in told
     probe = {"load": True, "models": [{"name": "a"}, {"name": "b", "load": False}]}
     (target,) = parse_config(json.dumps({"targets": [{**_raw(WORKSTATION), "probe": probe}]})).targets
     assert [target.probe.models[name].load for name in ("a", "b")] == [True, False]
@@ -389,9 +390,9 @@ def test_the_built_in_configuration_is_the_documented_one() -> None:
         words("docs/configuration.md"),
     )
     assert told
-    known = [(target.backend, target.url, target.name) for target in DEFAULT_CONFIG.targets]
+    known = [(target.backend, target.url, target.name) for target in load_config_or_default().targets]
     assert known == [("vllm", told[1], told[2]), ("ollama", told[3], told[4])]
-    assert all(target.optional for target in DEFAULT_CONFIG.targets)
+    assert all(target.optional for target in load_config_or_default().targets)
 
 
 def _raw(target: Target) -> dict[str, Any]:
@@ -556,7 +557,7 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_port_is_the_same_on_every_page(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    servers = {target.url.rpartition(":")[2] for target in DEFAULT_CONFIG.targets}
+    servers = {target.url.rpartition(":")[2] for target in load_config_or_default().targets}
     assert set(re.findall(r":(1\d{4})\b", text)) <= {str(DEFAULT_PORT), *servers}
     assert set(re.findall(rf"([\w.-]+):{DEFAULT_PORT}", text)) <= {DEFAULT_HOST, "gpu-1.example.org"}
 
@@ -565,9 +566,9 @@ def test_the_recording_in_the_documentation_is_one(tmp_path: Path) -> None:
     text = next(text for text in fences(page("docs/recordings.md"), "json") if '"header"' in text)
     (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
     first, second = RecordingReader(tmp_path / "example.jsonl").scrapes()
-    assert first.answer is not None
-    assert second.error is not None
-    assert second.error.reason is Reason.TIMEOUT
+    assert first.response is not None
+    assert isinstance(second.outcome, ScrapeError)
+    assert second.outcome.reason is Reason.TIMEOUT
     written = {name for line in text.splitlines() for name in json.loads(line)}
     assert written == {code(cells[0]) for _, cells in tables(page("docs/recordings.md"), "key", "of", "meaning")}
 
@@ -608,7 +609,7 @@ def test_what_is_never_sent_is_in_no_request() -> None:
 
 def test_the_figures_of_probes_are_those_of_the_program() -> None:
     told = {cells[0]: " ".join(cells[1:]) for _, cells in tables(OLLAMA, "what", "how much", "why")}
-    settings = ProbeSettings()
+    settings = new_probe_settings()
     firsts = [policy.pace(settings, RANDOM).first for _ in range(2000)]
     bounds = rf"{min(firsts):.0f} to {max(firsts):.0f} s after it was first seen"
     known = {
@@ -732,7 +733,7 @@ def test_the_estimates_of_what_probes_cost_follow_from_their_figures() -> None:
     lengths = (prompt.SHORT_TOKENS, prompt.LONG_TOKENS)
     short, long = (131_072 * (length + prompt.OUTPUT_TOKENS) / 1e6 for length in lengths)
     assert f"{short:.0f} MB of a short probe and {long:.0f} MB of a long one" in OLLAMA_WORDS
-    settings, steps = ProbeSettings(), prompt.OUTPUT_TOKENS - 1
+    settings, steps = new_probe_settings(), prompt.OUTPUT_TOKENS - 1
     prefill, decode = 60 * prompt.SHORT_TOKENS / prompt.LONG_TOKENS, steps * 4.6 / 90
     assert f"so {prompt.SHORT_TOKENS} take {prefill:g} s" in OLLAMA_WORDS
     assert f"{steps} steps that each read 4.6 GB take {decode:.1f} s" in OLLAMA_WORDS

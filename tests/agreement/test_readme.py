@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from phasewatch.backends.vllm.metric_names import UPSTREAM
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.base.errors import Reason
 from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.hardware.table import load_devices
@@ -108,7 +108,7 @@ def test_every_make_target_is_listed_and_nothing_else_is() -> None:
 
 
 def test_names_of_vllm_are_those_that_are_read() -> None:
-    releases = {name: told for upstream in UPSTREAM for name, told in upstream.names.items()}
+    releases = {name: told for upstream in METRIC_NAMES.metrics for name, told in upstream.names.items()}
     rows = [cells for _, cells in tables(README, "fact", "releases", "name in vLLM")]
     assert rows
     for _, told, names in rows:

@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 
 from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA, Advice
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.config.device_settings import DeviceSettings
+from phasewatch.config.settings import DeviceSettings
 from phasewatch.metrics.collector import SELF_METRICS, TABLE
 from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader

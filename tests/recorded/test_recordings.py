@@ -9,6 +9,7 @@ import pytest
 from phasewatch.analysis.quantiles import QUANTILES
 from phasewatch.analysis.window import PageWindow, append_page, subtract_counters
 from phasewatch.backends.prometheus_page import PageReader
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from tests.support.pages import Metrics, bodies, body_at, replayed, value, values
 from tests.support.truth import Truth, truth
 
@@ -126,13 +127,13 @@ def test_inter_token_quantiles_are_those_of_prometheus_from_the_same_two_pages(n
         start = min(times, key=lambda earlier: abs(earlier - (time - 30)))
         if start >= time or not values(metrics, "llm_inter_token_latency_seconds"):
             continue
-        (first,) = PageReader().read(pages[start]).engines.values()
-        (last,) = PageReader().read(pages[time]).engines.values()
+        (first,) = PageReader(METRIC_NAMES).read(pages[start]).engines.values()
+        (last,) = PageReader(METRIC_NAMES).read(pages[time]).engines.values()
         latency = subtract_counters(first, last).inter_token_latency
         assert latency is not None
         for order in QUANTILES:
             found = value(metrics, "llm_inter_token_latency_seconds", quantile=str(order))
-            assert found == pytest.approx(theirs(order, latency.edges, latency.cumulative), rel=1e-9)
+            assert found == pytest.approx(theirs(order, latency.upper_bounds, latency.cumulative), rel=1e-9)
             compared += 1
     assert compared > 80
 
@@ -184,10 +185,10 @@ def test_after_a_restart_the_window_starts_anew() -> None:
 def test_a_restart_that_no_failed_scrape_shows_is_seen_in_the_counters() -> None:
     pages = [(time, body) for time, body in bodies("restart")]
     gap = next(index for index in range(1, len(pages)) if pages[index][0] - pages[index - 1][0] > 5)
-    reader = PageReader()
+    reader = PageReader(METRIC_NAMES)
     before, after = reader.read(pages[gap - 1][1]), reader.read(pages[gap][1])
     window = append_page(append_page(PageWindow(), before, 0, 60), after, 1, 60)
-    assert len(window.snapshots) == 1
+    assert len(window.pages) == 1
 
 
 def test_two_engines_have_two_readings() -> None:
@@ -217,7 +218,7 @@ def test_steps_counted_by_several_api_servers_are_not_doubled(name: str) -> None
 
 def test_steps_counted_by_one_api_server_are_taken_as_they_are() -> None:
     for start, end, metrics in shown("batch-ramp", 10):
-        reader = PageReader()
+        reader = PageReader(METRIC_NAMES)
         (first,) = reader.read(body_at("batch-ramp", start)).engines.values()
         (last,) = reader.read(body_at("batch-ramp", end)).engines.values()
         iterations = subtract_counters(first, last).iteration_tokens
@@ -311,8 +312,8 @@ def test_a_server_before_its_first_request_is_up_and_has_no_engine() -> None:
 def test_the_rust_front_end_counts_its_own_steps() -> None:
     pages = dict(bodies("rust-front-end"))
     for start, end, metrics in shown("rust-front-end", 15):
-        (first,) = PageReader().read(pages[start]).engines.values()
-        (last,) = PageReader().read(pages[end]).engines.values()
+        (first,) = PageReader(METRIC_NAMES).read(pages[start]).engines.values()
+        (last,) = PageReader(METRIC_NAMES).read(pages[end]).engines.values()
         counted = subtract_counters(first, last).iteration_tokens
         assert counted is not None
         assert value(metrics, "llm_engine_steps_per_second") == pytest.approx(counted.count / (end - start), rel=0.02)
@@ -320,5 +321,5 @@ def test_the_rust_front_end_counts_its_own_steps() -> None:
 
 def test_the_last_view_of_an_idle_api_server_is_not_taken_for_the_cache_of_the_engine() -> None:
     last = list(bodies("vllm-0.10.0-two-api-servers"))[-1][1]
-    (sample,) = PageReader().read(last).engines.values()
+    (sample,) = PageReader(METRIC_NAMES).read(last).engines.values()
     assert f'gpu_cache_usage_perc{{engine="0",model_name="tiny"}} {sample.kv_cache_usage}' in last

@@ -13,15 +13,17 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
 from phasewatch.analysis.saturation import Saturation, SaturationState, advance_saturation, judge_state, select_recent
 from phasewatch.analysis.window import EngineHistory
-from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_page
-from phasewatch.config.resolve import Limits, Target, Thresholds
+from phasewatch.backends.page_state import PageState, build_snapshot, fold_page
+from phasewatch.backends.vllm.totals import PAGE_RULES
+from phasewatch.config.settings import SaturationSettings, ServerSettings, Target
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from phasewatch.snapshot.health import ScrapeTiming
 from tests.support.paths import RECORDINGS
+from tests.support.targets import new_saturation_settings, new_target
 
 KEY = EngineKey("m", "0")
-TARGET = Target("chat", "vllm", "http://a.invalid")
+TARGET = new_target("chat", "vllm", "http://a.invalid")
 LABELS = json.loads((RECORDINGS / "labels.json").read_text())
 
 
@@ -46,7 +48,7 @@ def test_every_labelled_second_of_a_real_server_gets_an_accepted_state(name: str
 
 def test_knowing_the_slots_does_not_change_what_is_right() -> None:
     for name, slots in (("seq-limit", 4), ("prefill-limited", 256), ("kv-saturation", 256), ("shedding", 4)):
-        for time, _, state in states(name, replace(TARGET, limits=Limits(slots, None))):
+        for time, _, state in states(name, replace(TARGET, server=ServerSettings(slots, None))):
             accepted = [span["states"] for span in LABELS[name] if span["from"] <= time <= span["to"]]
             assert not accepted or state in accepted[0]
 
@@ -57,7 +59,7 @@ def test_a_server_that_is_paused_becomes_stuck_and_nothing_else_does() -> None:
 
 
 def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
-    state = TargetState()
+    state = PageState()
     for second in range(20):
         page = Page(
             None,
@@ -67,17 +69,17 @@ def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
                 EngineKey("m", "1"): sample(second, running=2, waiting=0, usage=0.1),
             },
         )
-        state = fold_page(state, page, ScrapeTiming(second, second + 0.1, None), TARGET)
+        state = fold_page(state, page, ScrapeTiming(second, second + 0.1, None), TARGET, PAGE_RULES)
     found = {engine.key.engine: engine.state for engine in build_snapshot(state, TARGET).engines}
     assert found == {"0": SaturationState.KV_CACHE_FULL, "1": SaturationState.HEALTHY}
 
 
 def test_a_stall_behind_one_huge_prompt_shows_within_three_scrapes_and_is_not_called_stuck() -> None:
-    state, stalls = TargetState(), []
+    state, stalls = PageState(), []
     for second in range(60):
         tokens = min(second, 10)
         page = Page(None, False, {KEY: sample(tokens, running=3, waiting=2, usage=0.3)})
-        state = fold_page(state, page, ScrapeTiming(second, second + 0.1, None), TARGET)
+        state = fold_page(state, page, ScrapeTiming(second, second + 0.1, None), TARGET, PAGE_RULES)
         (engine,) = build_snapshot(state, TARGET).engines
         assert engine.state is not SaturationState.STUCK
         stalls.append(engine.token_stall_seconds)
@@ -97,19 +99,19 @@ def judged(
     *samples: EngineSample,
     phases: Phases | None = None,
     prompt_share: float | None = None,
-    limits: Limits | None = None,
+    server: ServerSettings | None = None,
 ) -> SaturationState:
     past = EngineHistory(tuple(map(float, range(len(samples)))), samples, frozenset())
     return judge_state(
         past,
         phases or Phases(decode_streams=3.0, prefill_streams=0.1),
         prompt_share=prompt_share,
-        limits=limits or Limits(),
-        thresholds=Thresholds(),
+        server=server or ServerSettings(),
+        settings=new_saturation_settings(),
     )
 
 
-SLOTS = Limits(max_num_seqs=4, max_num_batched_tokens=512)
+SLOTS = ServerSettings(max_num_seqs=4, max_num_batched_tokens=512)
 QUEUE = [sample(second, running=4, waiting=5, usage=0.5) for second in range(5)]
 IDLE = [sample(7, running=0, waiting=0, usage=0) for _ in range(5)]
 
@@ -130,7 +132,9 @@ def test_a_full_cache_without_a_queue_is_healthy() -> None:
 def test_a_queue_must_be_seen_three_times_to_begin_and_be_missed_three_times_to_end() -> None:
     assert judged(*QUEUE[:2]) is SaturationState.HEALTHY
     gone = [sample(second, running=4, waiting=0, usage=0.5) for second in (5, 6, 7)]
-    shown = followed([(float(second), one) for second, one in enumerate([*QUEUE, *gone])], Thresholds(hysteresis=0.1))
+    shown = followed(
+        [(float(second), one) for second, one in enumerate([*QUEUE, *gone])], new_saturation_settings(hysteresis=0.1)
+    )
     assert [one.state for one in shown[:2]] == [SaturationState.HEALTHY] * 2
     assert [one.state for one in shown[2:-1]] == [SaturationState.CONCURRENCY_LIMITED] * 5
     assert shown[-1].state is SaturationState.HEALTHY
@@ -211,29 +215,37 @@ def test_a_page_without_running_requests_during_a_long_step_is_no_other_cause() 
 @pytest.mark.parametrize(
     ("phases", "limits", "state"),
     [
-        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(), SaturationState.CONCURRENCY_LIMITED),
-        (Phases(decode_streams=2.0, prefill_streams=2.0), Limits(), SaturationState.PREFILL_LIMITED),
-        (Phases(decode_streams=1.0, prefill_streams=0.0), Limits(), SaturationState.PREFILL_LIMITED),
-        (Phases(decode_streams=4.0, prefill_streams=0.0), Limits(), SaturationState.CONCURRENCY_LIMITED),
-        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=4), SaturationState.CONCURRENCY_LIMITED),
-        (Phases(decode_streams=3.0, prefill_streams=0.3), Limits(max_num_seqs=256), SaturationState.PREFILL_LIMITED),
+        (Phases(decode_streams=3.0, prefill_streams=0.3), ServerSettings(), SaturationState.CONCURRENCY_LIMITED),
+        (Phases(decode_streams=2.0, prefill_streams=2.0), ServerSettings(), SaturationState.PREFILL_LIMITED),
+        (Phases(decode_streams=1.0, prefill_streams=0.0), ServerSettings(), SaturationState.PREFILL_LIMITED),
+        (Phases(decode_streams=4.0, prefill_streams=0.0), ServerSettings(), SaturationState.CONCURRENCY_LIMITED),
+        (
+            Phases(decode_streams=3.0, prefill_streams=0.3),
+            ServerSettings(max_num_seqs=4),
+            SaturationState.CONCURRENCY_LIMITED,
+        ),
+        (
+            Phases(decode_streams=3.0, prefill_streams=0.3),
+            ServerSettings(max_num_seqs=256),
+            SaturationState.PREFILL_LIMITED,
+        ),
         (
             Phases(decode_streams=3.0, step_tokens=500.0),
-            Limits(max_num_batched_tokens=512),
+            ServerSettings(max_num_batched_tokens=512),
             SaturationState.PREFILL_LIMITED,
         ),
         (
             Phases(decode_streams=3.6, step_tokens=100.0),
-            Limits(max_num_batched_tokens=512),
+            ServerSettings(max_num_batched_tokens=512),
             SaturationState.CONCURRENCY_LIMITED,
         ),
-        (Phases(), Limits(), SaturationState.CONCURRENCY_LIMITED),
+        (Phases(), ServerSettings(), SaturationState.CONCURRENCY_LIMITED),
     ],
 )
 def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
-    phases: Phases, limits: Limits, state: SaturationState
+    phases: Phases, limits: ServerSettings, state: SaturationState
 ) -> None:
-    assert judged(*QUEUE, phases=phases, limits=limits) is state
+    assert judged(*QUEUE, phases=phases, server=limits) is state
 
 
 def test_many_requests_that_come_and_go_while_others_wait_are_not_held_by_slots() -> None:
@@ -246,19 +258,21 @@ def test_many_requests_that_come_and_go_while_others_wait_are_not_held_by_slots(
 
 def followed(
     samples: list[tuple[float, EngineSample]],
-    thresholds: Thresholds | None = None,
+    thresholds: SaturationSettings | None = None,
     phases: list[Phases] | None = None,
-    limits: Limits | None = None,
+    limits: ServerSettings | None = None,
 ) -> list[Saturation]:
     """The saturation after each scrape."""
     found: Saturation | None = None
     shown = []
     for count in range(1, len(samples) + 1):
         times, seen = zip(*samples[:count], strict=True)
-        chosen = thresholds or Thresholds()
+        chosen = thresholds or new_saturation_settings()
         past = select_recent(EngineHistory(times, seen, frozenset()), chosen.memory)
         busy = phases[count - 1] if phases else Phases()
-        found = advance_saturation(found, past, busy, prompt_share=0.1, limits=limits or Limits(), thresholds=chosen)
+        found = advance_saturation(
+            found, past, busy, prompt_share=0.1, server=limits or ServerSettings(), settings=chosen
+        )
         shown.append(found)
     return shown
 
@@ -307,7 +321,7 @@ def test_a_walk_around_a_threshold_never_flaps_faster_than_the_hysteresis(
 ) -> None:
     seen = [near(threshold, second, step) for second, step in enumerate(itertools.accumulate(walk))]
     samples = [(float(second), found) for second, (found, _) in enumerate(seen)]
-    thresholds = Thresholds(hysteresis=hysteresis, stuck_after=3.0)
+    thresholds = new_saturation_settings(hysteresis=hysteresis, stuck_after=3.0)
     shown = followed(samples, thresholds, [phases for _, phases in seen], KNOWN.get(threshold))
     changes = [one.since for before, one in itertools.pairwise(shown) if one.state is not before.state]
     assert all(later - earlier >= hysteresis for earlier, later in itertools.pairwise(changes))
@@ -319,7 +333,7 @@ def test_each_threshold_of_the_walk_is_one(threshold: str) -> None:
         judged(
             *[near(threshold, second, step)[0] for second in range(3)],
             phases=near(threshold, 0, step)[1],
-            limits=KNOWN.get(threshold),
+            server=KNOWN.get(threshold),
             prompt_share=0.1,
         )
         for step in range(6)
@@ -351,10 +365,10 @@ PAGE = st.builds(
 def test_any_order_of_pages_gaps_and_restarts_gives_exactly_one_state_and_never_an_exception(
     steps: list[tuple[float, EngineSample, bool]],
 ) -> None:
-    state, time = TargetState(), 0.0
+    state, time = PageState(), 0.0
     for seconds, found, there in steps:
         time += seconds
         engines = {KEY: found} if there else {}
-        state = fold_page(state, Page(None, False, engines), ScrapeTiming(time, time, None), TARGET)
+        state = fold_page(state, Page(None, False, engines), ScrapeTiming(time, time, None), TARGET, PAGE_RULES)
         shown = build_snapshot(state, TARGET)
         assert [isinstance(engine.state, SaturationState) for engine in shown.engines] == [True] * len(engines)

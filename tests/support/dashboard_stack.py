@@ -16,9 +16,7 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.config.resolve import parse_config
+from phasewatch.config.settings import DeviceSettings
 from phasewatch.demo.ollama.moments import SECOND
 from phasewatch.demo.ollama.wire import Model
 from phasewatch.metrics.collector import build_target_families
@@ -32,6 +30,7 @@ from tests.support.paths import RECORDINGS
 from tests.support.processes import eventually, free_port, get, running
 from tests.support.rule_files import RULES, promtool
 from tests.support.servers import RecordedServer
+from tests.support.targets import new_probe_settings, parse_config
 from tests.support.timeline import EPOCH, START
 
 FLEET: Final = {
@@ -138,7 +137,7 @@ def ollama_lines(seconds: float, end: float) -> Iterator[str]:
     watched = watch(
         models,
         [somebody(1, "small:latest"), somebody(2, "large:latest")],
-        ProbeSettings(interval=60.0),
+        new_probe_settings(interval=60.0),
         seconds=seconds,
         device=DeviceSettings(memory_bandwidth=90e9, flops=5e12, cpu_memory_bandwidth=45e9),
     )

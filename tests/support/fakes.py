@@ -28,8 +28,8 @@ _LOGFMT: Final = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"=]*)(?: |$)')
 def recorded_page(name: str = "single-stream") -> bytes:
     """The last page of a recording."""
     *_, last = RecordingReader(RECORDINGS / f"{name}.jsonl.xz").scrapes()
-    assert last.answer is not None
-    return last.answer.body
+    assert last.response is not None
+    return last.response.body
 
 
 def logfmt(line: str) -> dict[str, str]:

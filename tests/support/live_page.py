@@ -18,7 +18,6 @@ from phasewatch.analysis.quantiles import Quantile
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.app import bind
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.snapshot.health import Trouble
@@ -26,6 +25,7 @@ from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot
 from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, LoadHistory
 from phasewatch.web.routes import View, create_app
+from phasewatch.web.server import bind
 from tests.support.processes import PATIENCE, eventually
 
 STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=0.0, scrapes_missed=0)

@@ -9,14 +9,13 @@ import httpx
 from structlog.testing import capture_logs
 
 from phasewatch.backends.ollama.scraper import OllamaScraper
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import DeviceSettings, ProbeSettings
 from phasewatch.demo.ollama.wire import Model
 from phasewatch.metrics.collector import build_target_families
 from tests.support.ollama_facts import seeded
 from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.pages import Metrics
+from tests.support.targets import new_probe_settings, new_target
 from tests.support.timeline import Timeline
 
 TICK_SECONDS: Final = 0.5
@@ -99,7 +98,7 @@ def watch(
     timeline = Timeline()
     watched = Watched(Ollama(*models, **server), seconds)
     transport = OllamaTransport(watched.ollama, timeline)
-    target = Target("o", "ollama", URL, probe=settings or ProbeSettings(), device=device or DeviceSettings())
+    target = new_target("o", "ollama", URL, probe=settings or new_probe_settings(), device=device or DeviceSettings())
 
     async def work() -> None:
         monitor = OllamaScraper(target, timeline.clock, timeline.wall_clock, wrap(transport), seeded(seed))

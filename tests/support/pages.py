@@ -4,10 +4,11 @@ import json
 import lzma
 from collections.abc import Iterable, Iterator, Mapping
 
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import ServerSettings
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from tests.support.paths import RECORDINGS
+from tests.support.targets import new_target
 
 Metrics = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 """Name and sorted labels -> value."""
@@ -29,7 +30,9 @@ def body_at(name: str, time: float) -> str:
 
 def replayed(name: str, *, window: float = 60.0, api_servers: int | None = None) -> Iterator[tuple[float, Metrics]]:
     """What /metrics shows after each scrape of a recording."""
-    target = Target("recording", "vllm", "http://recording.invalid", window=window, api_servers=api_servers)
+    target = new_target(
+        "recording", "vllm", "http://recording.invalid", window=window, server=ServerSettings(api_servers=api_servers)
+    )
     for line in as_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         found = json.loads(line)
         yield found["t"], {(m["name"], tuple(sorted(m["labels"].items()))): m["value"] for m in found["metrics"]}

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
-from phasewatch.backends.equipment import Equipment, resolve_devices
+from phasewatch.backends.equipment import Equipment
+from phasewatch.backends.page_state import PageState, build_snapshot, fold_page
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_page
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.resolve import Limits, Target
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
+from phasewatch.backends.vllm.scraper import resolve_vllm_devices
+from phasewatch.backends.vllm.totals import PAGE_RULES
+from phasewatch.config.settings import DeviceSettings, ServerSettings, Target
 from phasewatch.demo.ledger import Step
 from phasewatch.demo.roofline import machine
 from phasewatch.demo.vllm.engine import Engine
@@ -20,6 +22,7 @@ from phasewatch.demo.vllm.simulation import DEVICE, MODEL
 from phasewatch.models.sources.folder import read_folder_costs
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import EngineSnapshot, ServerFacts
+from tests.support.targets import new_target
 
 STARTED = 1_795_920_411.0
 
@@ -28,9 +31,9 @@ SERVER = Settings()
 
 def target(settings: Settings = SERVER, **changes: Any) -> Target:
     """A simulated server as a target of which everything is known."""
-    limits = Limits(settings.max_num_seqs, settings.max_num_batched_tokens)
+    limits = ServerSettings(settings.max_num_seqs, settings.max_num_batched_tokens)
     device = DeviceSettings(name=DEVICE)
-    return replace(Target("simulated", "vllm", "http://simulated.invalid", device=device, limits=limits), **changes)
+    return replace(new_target("simulated", "vllm", "http://simulated.invalid", device=device, server=limits), **changes)
 
 
 class Server(Protocol):
@@ -65,12 +68,12 @@ def simulated(*workloads: Workload, settings: Settings = SERVER, seed: int = 1) 
 
 def readings(server: Server, watched: Target, times: Iterator[float]) -> Iterator[tuple[float, EngineSnapshot]]:
     """What is shown of the only engine after each scrape, at these times."""
-    device, _ = resolve_devices(watched, ())
-    state = TargetState(equipment=Equipment(device, read_folder_costs(MODEL)[0]), facts=ServerFacts(version=VERSION))
-    reader = PageReader()
+    device, _ = resolve_vllm_devices(watched, ())
+    state = PageState(equipment=Equipment(device, read_folder_costs(MODEL)[0]), facts=ServerFacts(version=VERSION))
+    reader = PageReader(METRIC_NAMES)
     for time in times:
         server.advance(time)
-        state = fold_page(state, reader.read(server.page()), ScrapeTiming(time, time, None), watched)
+        state = fold_page(state, reader.read(server.page()), ScrapeTiming(time, time, None), watched, PAGE_RULES)
         (reading,) = build_snapshot(state, watched).engines
         yield time, reading
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from phasewatch.analysis.ceiling import Ceiling, compute_ceiling
 from phasewatch.analysis.phases import compute_phases
 from phasewatch.analysis.queue import measure_load
-from phasewatch.analysis.samples import EngineSample, Histogram
-from phasewatch.analysis.window import EngineHistory, compute_increase
+from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
+from phasewatch.analysis.window import EngineHistory
+from phasewatch.backends.page_state import PageContext
+from phasewatch.backends.vllm.totals import PAGE_RULES
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts
 
@@ -71,16 +73,18 @@ class Steady:
         )
 
 
-def measured(past: EngineHistory, device: DeviceFacts, model: ModelCosts, *, engines: int = 1) -> Ceiling:
-    """What is found over a window, of one API server."""
-    growth = compute_increase(past)
+def measured(
+    past: EngineHistory, device: DeviceFacts, model: ModelCosts, *, engines: int = 1, one_api_server: bool = True
+) -> Ceiling:
+    """What is found over a window of a vLLM."""
+    page = Page(1.0 if one_api_server else None, False, {EngineKey("m", "0"): past.newest})
+    context = PageContext(page, past.newest, None, "0.32.0")
     return compute_ceiling(
         past,
-        growth,
-        compute_phases(past, growth, one_api_server=True, version="0.32.0"),
-        measure_load(past, growth, alone=True),
+        compute_phases(PAGE_RULES.measure_totals(past, context)),
+        measure_load(past, PAGE_RULES.read_kv_cache_capacity(context)),
         device,
         model,
         engines=engines,
-        one_api_server=True,
+        interval_steps=PAGE_RULES.count_interval_steps(past, context),
     )

@@ -11,14 +11,15 @@ import httpx
 import pytest
 
 from phasewatch import app
-from phasewatch.app import bind
 from phasewatch.base.errors import BindError, Reason
-from phasewatch.config import resolve as configuration
+from phasewatch.config import settings
 from phasewatch.demo.ollama.wire import Model
+from phasewatch.web.server import bind
 from tests.support.fakes import Exporter, FakeVllm, logfmt, program
 from tests.support.ollama_fronts import FakeOllama
 from tests.support.ollama_harm import assert_harmless, assert_uncached
 from tests.support.processes import PATIENCE, eventually
+from tests.support.targets import new_target
 
 UP = "llm_target_up"
 RELOADED = "phasewatch_config_last_reload_successful"
@@ -421,8 +422,8 @@ def test_a_rotated_secret_is_taken_up_without_a_reload(vllm: FakeVllm, config: C
 
 def test_a_clock_set_back_does_not_pause_the_scrapes(nowhere: str) -> None:
     async def work() -> None:
-        target = configuration.Target("chat", "vllm", nowhere, interval=3600.0)
-        exporter = app.Exporter(None, configuration.Config((target,)))
+        target = new_target("chat", "vllm", nowhere, interval=3600.0)
+        exporter = app.Exporter(None, settings.Config((target,)))
 
         async def failures(wanted: int) -> None:
             while exporter.view()[1][0].errors[Reason.CONNECT] < wanted:  # noqa: ASYNC110  # nothing announces it

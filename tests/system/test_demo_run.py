@@ -20,7 +20,6 @@ from starlette.types import ASGIApp
 
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import BindError, DemoError
-from phasewatch.config.resolve import parse_config
 from phasewatch.demo.clock import LONGEST_TICK
 from phasewatch.demo.ollama.models import SMALL
 from phasewatch.demo.run import (
@@ -43,6 +42,7 @@ from phasewatch.metrics.collector import TABLE
 from tests.support.fakes import Exporter, logfmt, program
 from tests.support.processes import PATIENCE, eventually, get_json
 from tests.support.simulation import STARTED
+from tests.support.targets import parse_config
 
 Demo = Callable[..., Exporter]
 

@@ -11,9 +11,9 @@ import pytest
 
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.app import Exporter
-from phasewatch.config.resolve import load_config
 from tests.support.fakes import FakeVllm
 from tests.support.processes import PATIENCE
+from tests.support.targets import load_config
 
 KEY = EngineKey("tiny", "0")
 

@@ -10,16 +10,16 @@ Pure functions over a window and what is known of devices and model:
 Nothing is clipped at 1: what lies above is speculation, an estimate for a mixture of experts, or a wrong fact.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from phasewatch.analysis.kv_cache_reads import KvCacheReads, compute_kv_cache_reads
-from phasewatch.analysis.phases import Phases, divide
+from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load, compute_mean_prompt_tokens
-from phasewatch.analysis.window import EngineHistory, Increase
-from phasewatch.base.optional import add, multiply
+from phasewatch.analysis.window import EngineHistory
+from phasewatch.base.optional import add, divide, multiply
 from phasewatch.hardware.facts import DeviceFacts, DeviceLayout, DeviceSource, Precision
 from phasewatch.models.costs import ModelCosts
 
@@ -42,7 +42,7 @@ class Counted(StrEnum):
     DERIVED = "derived"
     """PhaseWatch, from steps, tokens and the shape of the model."""
     ENGINE = "engine"
-    """vLLM itself, step by step (`--enable-mfu-metrics`)."""
+    """The server itself, step by step (vLLM with `--enable-mfu-metrics`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,55 +70,52 @@ class Ceiling:
 
 def compute_ceiling(
     past: EngineHistory,
-    growth: Increase | None,
     phases: Phases,
     load: Load,
     device: DeviceFacts,
     model: ModelCosts,
     *,
     engines: int,
-    one_api_server: bool | None,
+    interval_steps: Sequence[float | None],
 ) -> Ceiling:
-    """The limits of a vLLM engine, and how near it came to them over the window.
+    """The limits of an engine that batches, and how near it came to them over the window.
 
     Args:
-        past: the window, scrape by scrape.
-        growth: its increase; without one only what needs no load is known.
+        past: the window, scrape by scrape. From a single one only what needs no load is known.
         phases: both phases in it.
         load: the queue and cache in it.
         device: what serves the target.
         model: what a step and a token cost.
         engines: how many engines the page speaks of.
-        one_api_server: see `phases.engine_steps`.
+        interval_steps: steps from each scrape to the next, see `compute_kv_cache_reads`.
     """
-    facts = _facts(device, model, engines)
-    if growth is None:
+    facts = _describe_equipment(device, model, engines)
+    if past.seconds <= 0:
         return facts
-    devices, delta, steps = _devices(device, engines), growth.grown, phases.engine_steps_per_second
-    flops = multiply(_flops(device, model.precision), devices)
-    held = compute_kv_cache_reads(
-        past, load.kv_cache_capacity_tokens, model, steps=steps, one_api_server=one_api_server
-    )
+    devices, growth, steps = _count_devices(device, engines), past.growth, phases.engine_steps_per_second
+    flops = multiply(_find_flops(device, model.precision), devices)
+    capacity = load.kv_cache_capacity_tokens
+    reads = compute_kv_cache_reads(past, capacity, model, steps=steps, interval_steps=interval_steps)
     # While anything decodes: streams x tokens that each gets per step. Idle time is not in it. Drafts that were turned
     # down are not either, though they touch experts: how many there were is not read.
-    weights = _weight_read_bytes(model, divide(phases.decode_throughput_tokens_per_second, steps) or 1.0)
-    step_bytes = add(weights, held.read_bytes if held else None)
-    limits = _decode_limits(device, model, step_bytes if steps else None, gpu_share=None)
-    read = _counted(multiply(steps, step_bytes), delta.estimated_read_bytes_per_gpu, devices, growth.seconds)
-    context = _prefill_context(past, growth, phases)
-    derived = _operations_per_second(growth, phases, model, context, held)
-    operations = _counted(derived, delta.estimated_flops_per_gpu, devices, growth.seconds)
+    weights = _compute_weight_read_bytes(model, divide(phases.decode_throughput_tokens_per_second, steps) or 1.0)
+    step_bytes = add(weights, reads.read_bytes if reads else None)
+    limits = _compute_decode_limits(device, model, step_bytes if steps else None, gpu_share=None)
+    read = _gather_rates(multiply(steps, step_bytes), growth.estimated_read_bytes_per_gpu, devices, past.seconds)
+    context = _estimate_prefill_context(past, phases)
+    derived = _compute_operations(past, phases, model, context, reads)
+    operations = _gather_rates(derived, growth.estimated_flops_per_gpu, devices, past.seconds)
     prefill_limit = divide(
-        _of_one_request(device, _flops(device, model.precision)), _prefill_operations(model, context)
+        _rate_of_one_request(device, _find_flops(device, model.precision)), _compute_prefill_operations(model, context)
     )
     return replace(
         facts,
         weight_read_bytes=weights,
         decode_ceiling_tokens_per_second=limits,
-        decode_ceiling_ratio=_share_of_limits(phases.decode_tokens_per_second, limits),
+        decode_ceiling_ratio=_compute_shares(phases.decode_tokens_per_second, limits),
         memory_read_bytes_per_second=read,
-        memory_bandwidth_utilization_ratio=_quotients(read, multiply(device.memory_bandwidth, devices)),
-        compute_utilization_ratio=_quotients(operations, flops),
+        memory_bandwidth_utilization_ratio=_divide_each(read, multiply(device.memory_bandwidth, devices)),
+        compute_utilization_ratio=_divide_each(operations, flops),
         prefill_ceiling_tokens_per_second=prefill_limit,
         prefill_ceiling_ratio=divide(phases.prefill_tokens_per_second, prefill_limit),
     )
@@ -144,11 +141,11 @@ def compute_single_stream_ceiling(
     """
     cache = model.kv_cache
     kv = None if cache is None or context_tokens is None else cache.read_bytes(context_tokens)
-    limits = _decode_limits(device, model, add(_weight_read_bytes(model, 1.0), kv), gpu_share=gpu_share)
+    limits = _compute_decode_limits(device, model, add(_compute_weight_read_bytes(model, 1.0), kv), gpu_share=gpu_share)
     return replace(
-        _facts(device, model, 1),
+        _describe_equipment(device, model, 1),
         decode_ceiling_tokens_per_second=limits,
-        decode_ceiling_ratio=_share_of_limits(decode_tokens_per_second, limits),
+        decode_ceiling_ratio=_compute_shares(decode_tokens_per_second, limits),
     )
 
 
@@ -167,56 +164,56 @@ def compute_decode_ceiling(
         device: what reads it.
         gpu_share: share of it in the memory of the device, 0 to 1; None for all of it.
     """
-    bandwidth = _of_one_request(device, device.memory_bandwidth)
+    bandwidth = _rate_of_one_request(device, device.memory_bandwidth)
     share = 1.0 if gpu_share is None else gpu_share
     if share >= 1:
         return divide(bandwidth, step_bytes)
-    host = _host_bandwidth(device)
+    host = _find_host_bandwidth(device)
     if share <= 0:
         return divide(host, step_bytes)
     on_device = divide(multiply(step_bytes, share), bandwidth)
     return divide(1.0, add(on_device, divide(multiply(step_bytes, 1 - share), host)))
 
 
-def _facts(device: DeviceFacts, model: ModelCosts, engines: int) -> Ceiling:
+def _describe_equipment(device: DeviceFacts, model: ModelCosts, engines: int) -> Ceiling:
     """What needs no load. Of replicas each engine of the page has its share."""
-    devices = _devices(device, engines)
+    devices = _count_devices(device, engines)
     cache = model.kv_cache
     bandwidth = multiply(device.memory_bandwidth, devices)
-    flops = multiply(_flops(device, model.precision), devices)
+    flops = multiply(_find_flops(device, model.precision), devices)
     return Ceiling(
         device_info=None if device.name is None else (device.name, device.count),
-        device_memory_bandwidth_bytes_per_second=_told(device.bandwidth_source, bandwidth),
-        device_flops_per_second=_told(device.compute_source, flops),
-        weight_bytes=_told(model.weight_source, model.weight_bytes),
-        weight_read_bytes=_weight_read_bytes(model, 1.0),
-        kv_cache_bytes_per_token={} if cache is None else _told(cache.source, cache.bytes_per_token()),
-        decode_ceiling_tokens_per_second=_decode_limits(device, model, None, gpu_share=None),
+        device_memory_bandwidth_bytes_per_second=_label_source(device.bandwidth_source, bandwidth),
+        device_flops_per_second=_label_source(device.compute_source, flops),
+        weight_bytes=_label_source(model.weight_source, model.weight_bytes),
+        weight_read_bytes=_compute_weight_read_bytes(model, 1.0),
+        kv_cache_bytes_per_token={} if cache is None else _label_source(cache.source, cache.bytes_per_token()),
+        decode_ceiling_tokens_per_second=_compute_decode_limits(device, model, None, gpu_share=None),
     )
 
 
-def _told(source: StrEnum | None, value: float | None) -> dict[str, float]:
+def _label_source(source: StrEnum | None, value: float | None) -> dict[str, float]:
     return {} if source is None or value is None else {source: value}
 
 
-def _devices(device: DeviceFacts, engines: int) -> float:
+def _count_devices(device: DeviceFacts, engines: int) -> float:
     """How many devices serve one engine together."""
     return device.count / engines if device.layout is DeviceLayout.REPLICA else device.count
 
 
-def _of_one_request(device: DeviceFacts, rate: float | None) -> float | None:
+def _rate_of_one_request(device: DeviceFacts, rate: float | None) -> float | None:
     """What one request gets of a rate of each device: they work on it together, or one after the other, or one does."""
     return multiply(rate, device.count) if device.layout is DeviceLayout.TENSOR else rate
 
 
-def _host_bandwidth(device: DeviceFacts) -> float | None:
+def _find_host_bandwidth(device: DeviceFacts) -> float | None:
     """Bandwidth of the host's memory; what was measured is that of the host, even where it stands for the device."""
     if device.cpu_memory_bandwidth is None and device.bandwidth_source is DeviceSource.MEASURED:
         return device.memory_bandwidth
     return device.cpu_memory_bandwidth
 
 
-def _flops(device: DeviceFacts, precision: Precision | None) -> float | None:
+def _find_flops(device: DeviceFacts, precision: Precision | None) -> float | None:
     """Operations per second of one device at the precision of the model; the operator gives the figure for that one."""
     compute = device.compute
     if device.compute_source is DeviceSource.CONFIG:
@@ -225,11 +222,11 @@ def _flops(device: DeviceFacts, precision: Precision | None) -> float | None:
     return None if precision is None else rates[precision]
 
 
-def _weight_read_bytes(model: ModelCosts, tokens: float) -> float | None:
+def _compute_weight_read_bytes(model: ModelCosts, tokens: float) -> float | None:
     return None if model.reads is None else model.reads.bytes_per_step(tokens)
 
 
-def _decode_limits(
+def _compute_decode_limits(
     device: DeviceFacts, model: ModelCosts, step_bytes: float | None, *, gpu_share: float | None
 ) -> dict[str, float]:
     limits = {
@@ -239,33 +236,35 @@ def _decode_limits(
     return {basis: limit for basis, limit in limits.items() if limit}
 
 
-def _share_of_limits(speed: float | None, limits: Mapping[str, float]) -> dict[str, float]:
+def _compute_shares(speed: float | None, limits: Mapping[str, float]) -> dict[str, float]:
     return {} if speed is None else {basis: speed / limit for basis, limit in limits.items()}
 
 
-def _counted(derived: float | None, per_gpu: float | None, devices: float, seconds: float) -> dict[str, float]:
-    """A rate as we count it and as vLLM does. Its counters are there, and stand still, when it does not count."""
-    found: dict[str, float] = {} if derived is None else {Counted.DERIVED: derived}
+def _gather_rates(derived: float | None, per_gpu: float | None, devices: float, seconds: float) -> dict[str, float]:
+    """A rate as derived here and as counted by the server, whose counters are present and stand still (vLLM) when it
+    does not count.
+    """
+    rates: dict[str, float] = {} if derived is None else {Counted.DERIVED: derived}
     if per_gpu:
-        found[Counted.ENGINE] = per_gpu * devices / seconds
-    return found
+        rates[Counted.ENGINE] = per_gpu * devices / seconds
+    return rates
 
 
-def _quotients(rates: Mapping[str, float], limit: float | None) -> dict[str, float]:
+def _divide_each(rates: Mapping[str, float], limit: float | None) -> dict[str, float]:
     return {source: rate / limit for source, rate in rates.items()} if limit else {}
 
 
-def _prefill_context(past: EngineHistory, growth: Increase, phases: Phases) -> float | None:
+def _estimate_prefill_context(past: EngineHistory, phases: Phases) -> float | None:
     """Tokens before a computed prompt token, on average: half the prompt, or more where its beginning was cached."""
-    prompt = compute_mean_prompt_tokens(growth, past.samples[-1])
-    first = growth.grown.time_to_first_token
+    prompt = compute_mean_prompt_tokens(past)
+    first = past.growth.time_to_first_token
     computed = divide(
-        multiply(phases.prefill_throughput_tokens_per_second, growth.seconds), first.count if first else None
+        multiply(phases.prefill_throughput_tokens_per_second, past.seconds), first.count if first else None
     )
     return None if prompt is None else prompt - min(prompt, computed or prompt) / 2
 
 
-def _prefill_operations(model: ModelCosts, context: float | None) -> float | None:
+def _compute_prefill_operations(model: ModelCosts, context: float | None) -> float | None:
     """Operations that one prompt token takes. Only the last of a prompt passes through the output head."""
     active = model.reads.active_parameters() if model.reads else None
     attention = None if context is None else model.attention_operations(context)
@@ -274,8 +273,8 @@ def _prefill_operations(model: ModelCosts, context: float | None) -> float | Non
     return _PER_PARAMETER * (active - model.reads.head_parameters) + attention
 
 
-def _operations_per_second(
-    growth: Increase, phases: Phases, model: ModelCosts, prefill_context: float | None, held: KvCacheReads | None
+def _compute_operations(
+    past: EngineHistory, phases: Phases, model: ModelCosts, prefill_context: float | None, reads: KvCacheReads | None
 ) -> float | None:
     """Operations that the tokens of the window took.
 
@@ -285,14 +284,14 @@ def _operations_per_second(
     is not read.
     """
     computed, decoded = phases.prefill_throughput_tokens_per_second, phases.decode_throughput_tokens_per_second
-    generated = divide(growth.grown.generation_tokens, growth.seconds)
+    generated = divide(past.growth.generation_tokens, past.seconds)
     active = model.reads.active_parameters() if model.reads else None
     if model.reads is None or active is None or computed is None or decoded is None or generated is None:
         return None
     attention = computed * (model.attention_operations(prefill_context or 0.0) or 0.0)
-    if held is not None:
+    if reads is not None:
         each = (phases.engine_steps_per_second or 0.0) * (phases.tokens_per_step or 1.0)
-        attention += (held.operations or 0.0) * each
+        attention += (reads.operations or 0.0) * each
     head = model.reads.head_parameters
     matrices = (active - head) * (computed + decoded) + head * generated
     return _PER_PARAMETER * matrices + attention

@@ -1,22 +1,21 @@
-"""What the steps of a window found in the KV cache: bytes that they read of it, and what attending to it took."""
+"""KV cache traffic and attention operations of a mean engine step, integrated over the window."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from phasewatch.analysis.phases import divide, engine_steps
-from phasewatch.analysis.samples import EngineSample, Histogram
 from phasewatch.analysis.window import EngineHistory
-from phasewatch.base.optional import add, average, multiply
+from phasewatch.base.optional import add, average, divide, multiply
 from phasewatch.models.costs import ModelCosts
 
 
 @dataclass(frozen=True, slots=True)
 class KvCacheReads:
-    """The KV cache as a mean step found it; None where the model does not tell.
+    """What a mean step found in the KV cache; None where the model's costs are not known.
 
     Attributes:
-        read_bytes: that the step read of it.
-        operations: that attending to it took for one new token of each stream.
+        read_bytes: bytes of keys and values that the step read.
+        operations: operations that attention took for one new token of each stream.
     """
 
     read_bytes: float | None
@@ -24,39 +23,39 @@ class KvCacheReads:
 
 
 def compute_kv_cache_reads(
-    past: EngineHistory, capacity: float | None, model: ModelCosts, *, steps: float | None, one_api_server: bool | None
+    past: EngineHistory,
+    capacity: float | None,
+    model: ModelCosts,
+    *,
+    steps: float | None,
+    interval_steps: Sequence[float | None],
 ) -> KvCacheReads | None:
-    """What a mean step of the window found; None if that cannot be told.
+    """KV cache traffic of a mean step of the window; None if it cannot be known.
 
-    From scrape to scrape, weighted with the steps between them: usage and running requests are taken at both ends.
-    Usage counts whole blocks, so up to one block per request is too much; blocks that several requests share count
-    once, although each of them reads them.
+    Usage and running requests are averaged over both ends of each interval between scrapes, and intervals are weighted
+    with the steps in them. Usage counts whole blocks, so up to one block per request is too much; blocks that several
+    requests share count once, although each of them reads them.
 
     Args:
         past: the window, scrape by scrape.
         capacity: tokens that the cache holds.
-        model: what it keeps of a token, and what attending to one takes.
-        steps: per second of the whole window. Without any nothing was read, even where an engine that had no request
-            yet shows no usage.
-        one_api_server: see `phases.engine_steps`.
+        model: bytes and operations that a token in the cache costs a step.
+        steps: per second over the whole window. At 0 nothing was read, even where an engine without a request yet
+            exposes no usage.
+        interval_steps: steps from each scrape to the next, one fewer than there are scrapes; None where unknown.
     """
     if capacity is None:
         return None
     known, weight = steps == 0, 0.0
     read = _read_bytes(model, 0.0)
     operations = model.attention_operations(0.0)
-    for (start, before), (end, after) in pairwise(zip(past.times, past.samples, strict=True)):
+    for (before, after), steps_between in zip(pairwise(past.samples), interval_steps, strict=True):
         usage = average(before.kv_cache_usage, after.kv_cache_usage)
         running = average(before.requests_running, after.requests_running)
         if usage is None or running is None:
             continue
         known = True
-        delta = EngineSample(
-            iteration_tokens=_totals(before.iteration_tokens, after.iteration_tokens),
-            inter_token_latency=_totals(before.inter_token_latency, after.inter_token_latency),
-        )
-        between = EngineHistory((start, end), (before, after), frozenset())
-        taken = engine_steps(between, delta, one_api_server=one_api_server) or 0.0
+        taken = steps_between or 0.0
         weight += taken
         streams = max(1.0, running)
         context = usage * capacity / streams
@@ -69,10 +68,3 @@ def compute_kv_cache_reads(
 
 def _read_bytes(model: ModelCosts, context: float) -> float | None:
     return None if model.kv_cache is None else model.kv_cache.read_bytes(context)
-
-
-def _totals(before: Histogram | None, after: Histogram | None) -> Histogram | None:
-    """A difference without buckets, which would take most of the time."""
-    if before is None or after is None:
-        return None
-    return Histogram(after.sum - before.sum, after.count - before.count)

@@ -24,26 +24,26 @@ class Quantile:
     upper: float | None
 
 
-def compute_quantile(quantile: float, edges: Sequence[float], cumulative: Sequence[float]) -> Quantile | None:
+def compute_quantile(quantile: float, upper_bounds: Sequence[float], cumulative: Sequence[float]) -> Quantile | None:
     """One quantile of a cumulative histogram.
 
     Args:
         quantile: above 0, at most 1.
-        edges: upper edges in ascending order, the last one infinite.
-        cumulative: observations up to each edge.
+        upper_bounds: of the buckets, in ascending order, the last one infinite.
+        cumulative: observations up to each bound.
 
     Returns:
-        The quantile; None for a histogram without observations or without a finite edge.
+        The quantile; None for a histogram without observations or without a finite bound.
     """
-    if len(edges) < 2 or edges[-1] != inf or cumulative[-1] <= 0:  # noqa: PLR2004  # one finite edge and +Inf
+    if len(upper_bounds) < 2 or upper_bounds[-1] != inf or cumulative[-1] <= 0:  # noqa: PLR2004  # one finite bound and +Inf
         return None
     rank = quantile * cumulative[-1]
     index = bisect.bisect_left(cumulative, rank)
-    if index >= len(edges) - 1:
-        return Quantile(edges[-2], edges[-2], None)
-    upper = edges[index]
+    if index >= len(upper_bounds) - 1:
+        return Quantile(upper_bounds[-2], upper_bounds[-2], None)
+    upper = upper_bounds[index]
     if index == 0:
         return Quantile(upper, 0.0, upper)
-    lower = edges[index - 1]
+    lower = upper_bounds[index - 1]
     below = cumulative[index - 1]
     return Quantile(lower + (upper - lower) * ((rank - below) / (cumulative[index] - below)), lower, upper)

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from phasewatch.analysis.phases import divide
 from phasewatch.analysis.samples import EngineSample
-from phasewatch.analysis.window import EngineHistory, Increase
+from phasewatch.analysis.window import EngineHistory
+from phasewatch.base.optional import divide, multiply
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,16 @@ class Progress:
     watched: bool
 
 
-def measure_load(past: EngineHistory, growth: Increase | None, *, alone: bool) -> Load:
+def measure_load(past: EngineHistory, capacity: float | None) -> Load:
     """Queue and cache of an engine now and over its window.
 
     Args:
         past: the window, scrape by scrape.
-        growth: its increase, if it holds more than one scrape.
-        alone: whether the page speaks of this engine only (see `read_kv_cache_capacity`).
+        capacity: tokens that the KV cache holds.
     """
-    now = past.samples[-1]
-    capacity = read_kv_cache_capacity(now, alone=alone)
-    used = None if capacity is None or now.kv_cache_usage is None else capacity * now.kv_cache_usage
-    headroom = _headroom(capacity, used, compute_mean_prompt_tokens(growth, now))
+    now = past.newest
+    used = multiply(capacity, now.kv_cache_usage)
+    headroom = _headroom(capacity, used, compute_mean_prompt_tokens(past))
     waiting = [
         (time, sample.requests_waiting)
         for time, sample in zip(past.times, past.samples, strict=True)
@@ -71,15 +69,15 @@ def measure_load(past: EngineHistory, growth: Increase | None, *, alone: bool) -
         kv_cache_capacity_tokens=capacity,
         kv_cache_used_tokens=used,
         context_tokens=divide(used, now.requests_running),
-        preemptions_per_second=divide(growth.grown.preemptions, growth.seconds) if growth else None,
+        preemptions_per_second=divide(past.growth.preemptions, past.seconds),
         kv_cache_headroom_requests=headroom,
         kv_cache_next_request_fits=None if headroom is None else float(headroom >= 1),
     )
 
 
-def compute_mean_prompt_tokens(growth: Increase | None, now: EngineSample) -> float | None:
+def compute_mean_prompt_tokens(past: EngineHistory) -> float | None:
     """Mean length of a prompt: of the requests that got their first token in the window, or else since the start."""
-    for sample in (growth.grown if growth else now, now):
+    for sample in (past.growth, past.newest):
         first = sample.time_to_first_token
         mean = divide(sample.prompt_tokens, first.count if first else None)
         if mean:
@@ -106,24 +104,6 @@ def fit_slope(points: list[tuple[float, float]]) -> float | None:
     mean_value = sum(value for _, value in points) / len(points)
     spread = sum((time - mean_time) ** 2 for time, _ in points)
     return divide(sum((time - mean_time) * (value - mean_value) for time, value in points), spread)
-
-
-def read_kv_cache_capacity(sample: EngineSample, *, alone: bool) -> float | None:
-    """Tokens that the KV cache of one engine holds, from the labels of `cache_config_info`.
-
-    `kv_cache_size_tokens` says it since 0.23. Before, blocks x block size is right for a model whose layers all keep
-    the same cache; with several engines on the page `num_gpu_blocks` is their sum on each of them in some releases and
-    not in others (up to 0.22), so it is not used there.
-    """
-    config = sample.cache_config
-    told = config.get("kv_cache_size_tokens", "")
-    if told.isdigit():
-        return float(told)
-    blocks, block_size = config.get("num_gpu_blocks", ""), config.get("block_size", "")
-    hybrid = config.get("mamba_block_size", "None") != "None"
-    if alone and not hybrid and blocks.isdigit() and block_size.isdigit():
-        return float(blocks) * float(block_size)
-    return None
 
 
 def advance_progress(before: Progress | None, sample: EngineSample, time: float) -> Progress | None:

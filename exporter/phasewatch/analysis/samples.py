@@ -1,16 +1,14 @@
-"""What one page says, typed: an `EngineSample` for each model and engine."""
+"""What one page of metrics says, typed: an `EngineSample` for each model and engine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
-
-from phasewatch.backends.vllm.metric_names import UPSTREAM, Kind
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class EngineKey:
-    """Who a sample speaks of: a model, and the index of the engine (data-parallel rank) that serves it, if the server
-    has such.
+    """Which engine a sample belongs to: a model, and the index of the engine (data-parallel rank) that serves it, None
+    where a server has no such index.
     """
 
     model_name: str
@@ -19,14 +17,14 @@ class EngineKey:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A cumulative histogram. `edges` are upper edges in ascending order, `cumulative` the counts up to each.
+    """A cumulative histogram: `upper_bounds` of its buckets in ascending order, `cumulative` the counts up to each.
 
     Both are empty for a histogram of which only the totals are read.
     """
 
     sum: float
     count: float
-    edges: tuple[float, ...] = ()
+    upper_bounds: tuple[float, ...] = ()
     cumulative: tuple[float, ...] = ()
 
 
@@ -34,10 +32,12 @@ class Histogram:
 class EngineSample:
     """What one page says about one engine; None where the page says nothing.
 
-    Gauges: `requests_running`; `requests_waiting`, of which `requests_deferred` for other reasons than capacity;
+    Gauges: `requests_running`; `requests_waiting`, of which `requests_deferred` for reasons other than capacity;
     `kv_cache_usage` (0 to 1); `awake` (1, or 0 for an engine put to sleep). `created` is the Unix time at which the
     counters began. `rejections` is the same for all engines of a model. Everything else counts up: tokens, requests,
-    operations and bytes by vLLM's own estimate, and seconds in the histograms.
+    operations and bytes as estimated by the server, and seconds, in histograms or in plain counters, whichever the
+    server has. `cache_config` holds the labels with which the server describes its KV cache; they mean something to its
+    backend alone.
     """
 
     requests_running: float | None = None
@@ -50,7 +50,9 @@ class EngineSample:
     prompt_tokens_computed: float | None = None
     prompt_tokens_transferred: float | None = None
     prompt_tokens_cached: float | None = None
+    prefill_seconds: float | None = None
     generation_tokens: float | None = None
+    decode_seconds: float | None = None
     prefix_cache_queries: float | None = None
     prefix_cache_hits: float | None = None
     external_prefix_cache_hits: float | None = None
@@ -69,16 +71,28 @@ class EngineSample:
     cache_config: Mapping[str, str] = field(default_factory=dict)
 
 
-COUNTERS: Final = tuple(upstream.field for upstream in UPSTREAM if upstream.kind is Kind.COUNTER)
-HISTOGRAMS: Final = tuple(upstream.field for upstream in UPSTREAM if upstream.kind in {Kind.HISTOGRAM, Kind.TOTALS})
+GAUGES: Final = (
+    "requests_running",
+    "requests_waiting",
+    "requests_deferred",
+    "awake",
+    "kv_cache_usage",
+    "created",
+)
+"""Fields of `EngineSample` that may fall."""
+
+HISTOGRAMS: Final = tuple(field.name for field in fields(EngineSample) if field.type == Histogram | None)
+COUNTERS: Final = tuple(
+    field.name for field in fields(EngineSample) if field.type == float | None and field.name not in GAUGES
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page: what it says of each engine, and of the server that writes it.
 
-    `process_start` is the Unix time at which the server's process started; only a single process shows it.
-    `openmetrics` tells the dialect, in which the Rust front end answers whatever it is asked for (0.22 to 0.32).
+    `process_start` is the Unix time at which the server's process started; only a single process exposes it.
+    `openmetrics` is the dialect: True for OpenMetrics, False for the text format.
     """
 
     process_start: float | None

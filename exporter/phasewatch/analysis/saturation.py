@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from phasewatch.analysis.phases import Phases, divide
+from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.samples import EngineSample
 from phasewatch.analysis.window import EngineHistory, subtract_counters
-from phasewatch.config.resolve import Limits, Thresholds
+from phasewatch.base.optional import divide
+from phasewatch.config.settings import SaturationSettings, ServerSettings
 
 
 class SaturationState(StrEnum):
@@ -72,8 +73,8 @@ def advance_saturation(
     phases: Phases,
     *,
     prompt_share: float | None,
-    limits: Limits,
-    thresholds: Thresholds,
+    server: ServerSettings,
+    settings: SaturationSettings,
 ) -> Saturation:
     """The saturation after one more scrape.
 
@@ -82,23 +83,23 @@ def advance_saturation(
         past: the engine's recent history, see `recent`.
         phases: both phases over that history.
         prompt_share: share of the KV cache that a prompt of mean length needs; None if unknown.
-        limits: the server's settings, where known.
-        thresholds: of the target.
+        server: the server's settings, where known.
+        settings: of the target.
     """
     now = past.times[-1]
     blocked_since = _blocked_since(before, past)
-    if blocked_since is not None and now - blocked_since >= thresholds.stuck_after:
+    if blocked_since is not None and now - blocked_since >= settings.stuck_after:
         state = SaturationState.STUCK
     else:
         state = judge_state(
             past,
             phases,
             prompt_share=prompt_share,
-            limits=limits,
-            thresholds=thresholds,
+            server=server,
+            settings=settings,
             saturated=before is not None and before.state not in CALM,
         )
-    if before is None or (state is not before.state and now - before.since >= thresholds.hysteresis):
+    if before is None or (state is not before.state and now - before.since >= settings.hysteresis):
         return Saturation(state, now, blocked_since)
     return Saturation(before.state, before.since, blocked_since)
 
@@ -116,8 +117,8 @@ def judge_state(
     phases: Phases,
     *,
     prompt_share: float | None,
-    limits: Limits,
-    thresholds: Thresholds,
+    server: ServerSettings,
+    settings: SaturationSettings,
     saturated: bool = False,
 ) -> SaturationState:
     """The state of a short history, apart from `stuck`. Where several hold, the first of the order below is it.
@@ -125,22 +126,22 @@ def judge_state(
     `saturated` tells that the engine was before: a queue must be seen by three scrapes in a row to begin, and be gone
     from as many to end.
     """
-    growth = subtract_counters(past.samples[0], past.samples[-1], past.corrupt)
+    growth = past.growth
     busy = any(_waiting(sample) or _running(sample) for sample in past.samples)
     peak = max((sample.kv_cache_usage for sample in past.samples if sample.kv_cache_usage is not None), default=None)
     if growth.rejections and busy:
         return SaturationState.SHEDDING
-    if _preempts(past, growth, peak):
+    if _preempts(past, peak):
         return SaturationState.PREEMPTING
     last = past.samples[-CONFIRMING_SCRAPES:]
     if not _queue_stands(last, saturated=saturated):
         return SaturationState.HEALTHY if busy or growth.generation_tokens else SaturationState.IDLE
-    if peak is not None and 1 - peak < max(prompt_share or 0.0, thresholds.kv_cache_free):
+    if peak is not None and 1 - peak < max(prompt_share or 0.0, settings.kv_cache_free):
         return SaturationState.KV_CACHE_FULL
     deferred = [divide(sample.requests_deferred or 0.0, _waiting(sample)) or 0.0 for sample in last]
-    if min(deferred) > thresholds.deferred_share or _nothing_goes_on(past):
+    if min(deferred) > settings.deferred_share or _nothing_goes_on(past):
         return SaturationState.DEFERRED
-    return _limit(past, phases, limits, thresholds)
+    return _limit(past, phases, server, settings)
 
 
 def _queue_stands(last: tuple[EngineSample, ...], *, saturated: bool) -> bool:
@@ -149,13 +150,14 @@ def _queue_stands(last: tuple[EngineSample, ...], *, saturated: bool) -> bool:
     return len(last) == CONFIRMING_SCRAPES and all(map(_waiting, last))
 
 
-def _preempts(past: EngineHistory, growth: EngineSample, peak: float | None) -> bool:
+def _preempts(past: EngineHistory, peak: float | None) -> bool:
     """Whether running requests are thrown out of the KV cache: it is counted, or they are seen back in the queue.
 
     A server that is paused and resumed counts the requests it held as preempted too (0.32), with a cache that was never
     short. The counter moves only when such a request puts out a token again, which may take minutes; before, fewer run
     than those that finished account for, and as many more wait. Clients that give up do not wait, and leave room.
     """
+    growth = past.growth
     if growth.preemptions and (peak is None or peak >= CACHE_IN_USE):
         return True
     if growth.request_latency is None or peak is None or peak < CACHE_SHORT:
@@ -178,20 +180,22 @@ def _nothing_goes_on(past: EngineHistory) -> bool:
     return not subtract_counters(past.samples[start], past.samples[-1]).generation_tokens
 
 
-def _limit(past: EngineHistory, phases: Phases, limits: Limits, thresholds: Thresholds) -> SaturationState:
+def _limit(
+    past: EngineHistory, phases: Phases, server: ServerSettings, settings: SaturationSettings
+) -> SaturationState:
     """Whether slots or prefill limit, when requests wait for capacity and the cache has room."""
-    budget = divide(phases.step_tokens, limits.max_num_batched_tokens)
-    if budget is not None and budget >= thresholds.step_budget_share:
+    budget = divide(phases.step_tokens, server.max_num_batched_tokens)
+    if budget is not None and budget >= settings.step_budget_share:
         return SaturationState.PREFILL_LIMITED
-    if limits.max_num_seqs is None:
+    if server.max_num_seqs is None:
         full = _steps_are_full(past)
         if full is None:
-            full = (_prefill_share(past, phases) or 0.0) >= thresholds.prefill_share
+            full = (_prefill_share(past, phases) or 0.0) >= settings.prefill_share
         if full:
             return SaturationState.PREFILL_LIMITED
     return (
         SaturationState.PREFILL_LIMITED
-        if _slots_are_free(past, limits.max_num_seqs)
+        if _slots_are_free(past, server.max_num_seqs)
         else SaturationState.CONCURRENCY_LIMITED
     )
 
@@ -232,7 +236,7 @@ def _slots_are_free(past: EngineHistory, slots: int | None) -> bool:
     """
     running = [_running(sample) for sample in past.samples]
     most = max(running)
-    growth = subtract_counters(past.samples[0], past.samples[-1], past.corrupt)
+    growth = past.growth
     ended = divide(growth.request_latency.count if growth.request_latency else None, growth.generation_tokens)
     ended_in_a_step = _mean_running(past.samples) * (ended or 0.0)
     if slots is not None:

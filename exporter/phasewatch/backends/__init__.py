@@ -1,1 +1,20 @@
-"""The kinds of servers."""
+"""The kinds of servers. `BACKENDS` is the only list of them: a new one is a folder here and a line there."""
+
+from typing import Final
+
+from phasewatch.backends.backend import Backend
+from phasewatch.backends.ollama import OLLAMA
+from phasewatch.backends.vllm import VLLM
+from phasewatch.config.backend_rules import Rules
+
+BACKENDS: Final = (VLLM, OLLAMA)
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of a name that the configuration has accepted."""
+    return {backend.name: backend for backend in BACKENDS}[name]
+
+
+def list_rules() -> Rules:
+    """What the configuration must know of each backend."""
+    return {backend.name: backend.rules for backend in BACKENDS}

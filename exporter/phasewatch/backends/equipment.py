@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
-from typing import Final
 from urllib.parse import urlsplit
 
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import Target
 from phasewatch.hardware.combine import combine_device_facts
 from phasewatch.hardware.detect import DetectedDevices, ReportedDevice, detect_amd_devices, detect_nvidia_devices
 from phasewatch.hardware.facts import DeviceFacts, DeviceLayout
 from phasewatch.hardware.measure import load_stored_measurement
-from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
 from phasewatch.models.costs import ModelCosts
 from phasewatch.models.errors import shorten
 from phasewatch.models.settings import ModelSettings
@@ -20,9 +17,6 @@ from phasewatch.models.shape.cache_types import apply_cache_dtype, is_known_cach
 from phasewatch.models.sources.configured import apply_model_settings, describe_unfit_parameters
 from phasewatch.models.sources.folder import read_folder_costs
 from phasewatch.models.sources.hub import find_in_hub_cache
-
-_USUAL_LAYOUT: Final = {"vllm": DeviceLayout.TENSOR, "ollama": DeviceLayout.PIPELINE}
-"""vLLM divides every layer; llama.cpp gives each device some of the layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,39 +89,28 @@ def detect_local_devices() -> DetectedDevices:
     return amd if amd.devices else DetectedDevices((), f"{nvidia.reason}; {amd.reason}")
 
 
-def resolve_devices(target: Target, reported: tuple[ReportedDevice, ...]) -> tuple[DeviceFacts, tuple[str, ...]]:
-    """The devices of a target, and what to tell the operator about them.
+def resolve_devices(
+    target: Target, reported: tuple[ReportedDevice, ...], *, usual_layout: DeviceLayout
+) -> tuple[DeviceFacts, tuple[str, ...]]:
+    """The devices of a target, and notes about them for the operator.
 
     Args:
-        target: with the operator's word.
+        target: with the operator's settings.
         reported: by drivers or a DCGM exporter.
+        usual_layout: how this kind of server divides a model among several devices.
     """
-    told = target.device
-    facts, notes = combine_device_facts(
-        name=told.name,
-        memory=told.memory,
-        count=told.count,
-        layout=told.layout or _USUAL_LAYOUT[target.backend],
-        memory_bandwidth=told.memory_bandwidth,
-        flops=told.flops,
-        cpu_memory_bandwidth=told.cpu_memory_bandwidth,
+    device = target.device
+    return combine_device_facts(
+        name=device.name,
+        memory=device.memory,
+        count=device.count,
+        layout=device.layout or usual_layout,
+        memory_bandwidth=device.memory_bandwidth,
+        flops=device.flops,
+        cpu_memory_bandwidth=device.cpu_memory_bandwidth,
         reported=reported,
         measured=load_stored_measurement().memory_bandwidth if is_local(target.url) else None,
     )
-    if target.backend != "ollama":
-        return facts, notes
-    host = told.cpu_memory_bandwidth or _processors_bandwidth(told) or facts.cpu_memory_bandwidth
-    facts = replace(facts, cpu_memory_bandwidth=host)
-    nothing_told = told.name is None and told.memory_bandwidth is None and not reported
-    return facts, () if nothing_told and host is not None else notes
-
-
-def _processors_bandwidth(told: DeviceSettings) -> float | None:
-    """Bytes per second of the host's memory where a processor of the table is named as the device of an Ollama, which
-    tells for each model how much of it is there.
-    """
-    found = resolve_device(told.name) if told.name else None
-    return found.memory_bandwidth if isinstance(found, ResolvedDevice) and found.device.kind == "cpu" else None
 
 
 def read_root_costs(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tuple[str, ...]]:

@@ -1,8 +1,8 @@
-"""A page of metrics in, typed samples of each engine out.
+"""A page of metrics in, typed samples of each engine out, for any server that writes the format.
 
-Only the samples named in `engines.names` are read; everything else on the page is passed over unparsed, which makes
-reading cheap enough for an interval of a second. Samples are known by their own name and labels: `# TYPE` lines are
-ignored, because the Python server and the Rust front end disagree about families.
+Only the samples named in the backend's `MetricTable` are read; everything else on the page is passed over unparsed,
+which makes reading cheap enough for an interval of a second. Samples are known by their own name and labels: `# TYPE`
+lines are ignored, because the front ends of one server disagree about families (vLLM 0.22 to 0.32).
 """
 
 import contextlib
@@ -12,23 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from phasewatch.analysis.samples import HISTOGRAMS, EngineKey, EngineSample, Histogram, Page
-from phasewatch.backends.vllm.metric_names import (
-    PREFIXES,
-    PROCESS_START,
-    SLOTS,
-    UPSTREAM,
-    Combine,
-    Kind,
-    Part,
-    Slot,
-    Upstream,
-    slot,
-)
+from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
+from phasewatch.backends.metric_table import Combine, MetricKind, MetricSlot, MetricTable, SamplePart
 from phasewatch.base.errors import Reason, ScrapeError
 
+PROCESS_START: Final = "process_start_time_seconds"
+"""Exposed by single-process servers only: its change is a restart."""
+
 MOST_ENGINES: Final = 256
-"""Models times data-parallel ranks on one page; beyond, it is no page of a server's own."""
+"""Models times data-parallel ranks on one page; a page with more is not a single server's own."""
 
 LONGEST_SERIES: Final = 16_384
 """Characters of one series' name and labels; vLLM's longest, `cache_config_info`, has about 1,300."""
@@ -40,9 +32,9 @@ class _Series:
 
     name: str
     labels: Mapping[str, str]
-    slot: Slot | None
+    slot: MetricSlot | None
     key: EngineKey
-    edge: float
+    upper_bound: float
     combine: Combine
 
     def identity(self) -> "_Identity":
@@ -50,7 +42,7 @@ class _Series:
         return self.slot, frozenset(self.labels.items())
 
 
-_Identity = tuple[Slot | None, frozenset[tuple[str, str]]]
+_Identity = tuple[MetricSlot | None, frozenset[tuple[str, str]]]
 
 _SPACE: Final = r"[ \t]*+"
 _LABEL: Final = rf'([a-zA-Z_][a-zA-Z0-9_]*+){_SPACE}={_SPACE}"((?:[^"\\]|\\.)*+)"{_SPACE}'
@@ -59,14 +51,19 @@ _LABELS: Final = re.compile(_LABEL)
 _REST: Final = re.compile(r"[ \t]+(\S+)(?:[ \t]+\S+)?(?:[ \t]+#[ \t].*)?[ \t\r]*")
 _ESCAPE: Final = re.compile(r"\\(.)")
 _ANY_SAMPLE: Final = re.compile(rf"(?:{_SERIES.pattern}{_REST.pattern})|[ \t\r]*")
-_STARTS: Final = (*PREFIXES, PROCESS_START)
 _NOT_READ: Final = _Series("", {}, None, EngineKey("", ""), 0.0, Combine.SUM)
 
 
 class PageReader:
-    """Reads the pages of one server, and remembers its series from page to page so that labels are parsed once."""
+    """Reads the pages of one server, and remembers its series from page to page so that labels are parsed once.
 
-    def __init__(self) -> None:
+    Args:
+        table: the metrics to read.
+    """
+
+    def __init__(self, table: MetricTable) -> None:
+        self._table = table
+        self._starts = (*table.prefixes, PROCESS_START)
         self._by_text: dict[str, _Series] = {}
         self._by_identity: dict[_Identity, _Series] = {}
 
@@ -79,8 +76,9 @@ class PageReader:
 
         Raises:
             ScrapeError: `parse` for a page that is cut off, malformed, holds a series twice or an impossible number in
-                a counter; `no_metrics` for a good page without anything of vLLM's. (A server that has yet to serve its
-            first request may show its cache configuration only, 0.8: no engine is known then, and nothing is wrong.)
+                a counter; `no_metrics` for a good page with none of the table's metrics. (Before its first request a
+                server may expose nothing but its cache configuration, vLLM 0.8: then there are no engines, and nothing
+                is wrong.)
         """
         ended = text.rstrip().endswith("# EOF")
         if openmetrics and not ended:
@@ -91,7 +89,7 @@ class PageReader:
         by_text: dict[str, _Series] = {}
         first_seen: dict[_Identity, _Series] = {}
         for number, line in enumerate(text.split("\n"), start=1):
-            if not line.startswith(_STARTS):
+            if not line.startswith(self._starts):
                 continue
             series_text, _, value_text = line.rpartition(" ")
             series = self._by_text.get(series_text)
@@ -103,16 +101,16 @@ class PageReader:
                 continue
             if series in values:
                 raise ScrapeError(Reason.PARSE, f"line {number}: the page holds a series of {series.name} twice")
-            values[series] = _value(series, value_text, number)
+            values[series] = _parse_value(series, value_text, number)
         if by_text.keys() != self._by_text.keys():
             self._by_text = by_text
             self._by_identity = {series.identity(): series for series in values}
         if not any(series.slot for series in values):
-            raise _nothing_read(text)
-        return _assemble(values, openmetrics=ended)
+            raise _explain_absence(text, self._table)
+        return _assemble(values, self._table, openmetrics=ended)
 
     def _find(self, text: str, number: int, first_seen: dict[_Identity, _Series]) -> _Series:
-        series = self._by_text.get(text) or _series(text, number)
+        series = self._by_text.get(text) or _parse_series(text, number, self._table)
         if series is _NOT_READ:
             return series
         identity = series.identity()
@@ -128,49 +126,52 @@ def _split(line: str, number: int) -> tuple[str, str]:
     return series[0], rest[1]
 
 
-def _series(text: str, number: int) -> _Series:
+def _parse_series(text: str, number: int, table: MetricTable) -> _Series:
     match = _SERIES.fullmatch(text)
     if match is None:
         raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
     name = match[1]
     labels = {label[1]: _unescape(label[2]) for label in _LABELS.finditer(match[2] or "")}
-    place = slot(name, labels)
-    if place is None and name != PROCESS_START:
+    slot = table.find_slot(name, labels)
+    if slot is None and name != PROCESS_START:
         return _NOT_READ
-    edge = _number(labels.get("le", ""), name, number) if place is not None and place.part is Part.BUCKET else 0.0
+    bucket = slot is not None and slot.part is SamplePart.BUCKET
+    upper_bound = _parse_number(labels.get("le", ""), name, number) if bucket else 0.0
     key = EngineKey(labels.get("model_name", ""), labels.get("engine", "0"))
-    return _Series(name, labels, place, key, edge, _combine(place, labels))
+    return _Series(name, labels, slot, key, upper_bound, _choose_combination(slot, labels))
 
 
-def _combine(place: Slot | None, labels: Mapping[str, str]) -> Combine:
-    if place is None:
+def _choose_combination(slot: MetricSlot | None, labels: Mapping[str, str]) -> Combine:
+    if slot is None:
         return Combine.MAX
-    if place.upstream.kind is Kind.GAUGE and "pid" in labels:
-        # Multiprocess gauges without a mode (up to 0.10): each process shows its own view of the same engine.
+    if slot.metric.kind is MetricKind.GAUGE and "pid" in labels:
+        # prometheus_client's multiprocess gauges without a mode (vLLM up to 0.10): each process shows its own view of
+        # the same engine.
         return Combine.MAX
-    return place.upstream.combine
+    return slot.metric.combine
 
 
 def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text
 
 
-def _number(text: str, name: str, number: int) -> float:
+def _parse_number(text: str, name: str, number: int) -> float:
     if "_" not in text and text.isascii():  # Python takes more for a number than the format does
         with contextlib.suppress(ValueError):
             return float(text)
     raise ScrapeError(Reason.PARSE, f"line {number}: the value of {name} is no number")
 
 
-def _value(series: _Series, text: str, number: int) -> float:
+def _parse_value(series: _Series, text: str, number: int) -> float:
     """The value; NaN for a gauge that says nothing sensible, which is then left out."""
-    value = _number(text, series.name, number)
-    if 0 <= value < math.inf and (series.slot is None or value <= series.slot.upstream.highest):
+    value = _parse_number(text, series.name, number)
+    if 0 <= value < math.inf and (series.slot is None or value <= series.slot.metric.highest):
         return value
-    if series.slot is None or series.slot.upstream.kind is Kind.GAUGE:
+    if series.slot is None or series.slot.metric.kind is MetricKind.GAUGE:
         return math.nan
-    if series.slot.part is Part.SUM and math.isfinite(value):
-        # queue_time records minus the uptime for a request that fails before it is scheduled (0.8 to 0.32).
+    if series.slot.part is SamplePart.SUM and math.isfinite(value):
+        # A sum may fall: vLLM records minus the uptime as the queue time of a request that fails before it is scheduled
+        # (0.8 to 0.32).
         return value
     raise ScrapeError(Reason.PARSE, f"line {number}: {series.name} is {value}, which no counter can be")
 
@@ -179,123 +180,99 @@ def _value(series: _Series, text: str, number: int) -> float:
 class _Draft:
     """The numbers of one engine while a page is read."""
 
-    numbers: dict[Slot, float] = field(default_factory=dict)
-    by_process: set[Slot] = field(default_factory=set)
-    buckets: dict[Slot, dict[float, float]] = field(default_factory=dict)
+    numbers: dict[MetricSlot, float] = field(default_factory=dict)
+    by_process: set[MetricSlot] = field(default_factory=set)
+    buckets: dict[MetricSlot, dict[float, float]] = field(default_factory=dict)
 
-    def add(self, series: _Series, place: Slot, value: float) -> None:
-        if place.part is Part.BUCKET:
-            counts = self.buckets.setdefault(place, {})
-            counts[series.edge] = counts.get(series.edge, 0.0) + value
+    def add(self, series: _Series, slot: MetricSlot, value: float) -> None:
+        if slot.part is SamplePart.BUCKET:
+            counts = self.buckets.setdefault(slot, {})
+            counts[series.upper_bound] = counts.get(series.upper_bound, 0.0) + value
         elif series.combine is Combine.MAX:
-            self.numbers[place] = max(value, self.numbers.get(place, value))
+            self.numbers[slot] = max(value, self.numbers.get(slot, value))
             if "pid" in series.labels:
-                self.by_process.add(place)
+                self.by_process.add(slot)
         else:
-            self.numbers[place] = value + self.numbers.get(place, 0.0)
+            self.numbers[slot] = value + self.numbers.get(slot, 0.0)
 
 
-def _assemble(values: Mapping[_Series, float], *, openmetrics: bool) -> Page:
+def _assemble(values: Mapping[_Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
     process_start: float | None = None
     drafts: dict[EngineKey, _Draft] = {}
-    of_model: list[tuple[_Series, Slot, float]] = []
+    of_model: list[tuple[_Series, MetricSlot, float]] = []
     configs: list[Mapping[str, str]] = []
     for series, value in values.items():
-        place = series.slot
+        slot = series.slot
         if math.isnan(value):
             continue
-        if place is None:
+        if slot is None:
             process_start = value
-        elif place.part is Part.LABELS:
+        elif slot.part is SamplePart.LABELS:
             configs.append(series.labels)
-        elif place.upstream.of_model:
-            of_model.append((series, place, value))
+        elif slot.metric.of_model:
+            of_model.append((series, slot, value))
         else:
             draft = drafts.get(series.key)
             if draft is None:
                 draft = drafts[series.key] = _Draft()
-            draft.add(series, place, value)
-    _share(of_model, drafts)
+            draft.add(series, slot, value)
+    _share_with_engines(of_model, drafts)
     if len(drafts) > MOST_ENGINES:
         raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MOST_ENGINES}")
-    engines = {key: _engine(drafts[key], _config(configs, key, drafts)) for key in sorted(drafts)}
+    engines = {key: _build_sample(drafts[key], table, _find_config(configs, key, drafts)) for key in sorted(drafts)}
     return Page(process_start, openmetrics, engines)
 
 
-def _share(of_model: list[tuple[_Series, Slot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
+def _share_with_engines(of_model: list[tuple[_Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
     """Give what is counted for a model to each of its engines."""
-    for series, place, value in of_model:
+    for series, slot, value in of_model:
         for key, draft in drafts.items():
             if key.model_name == series.key.model_name:
-                draft.add(series, place, value)
+                draft.add(series, slot, value)
 
 
-def _config(configs: list[Mapping[str, str]], key: EngineKey, drafts: Mapping[EngineKey, _Draft]) -> Mapping[str, str]:
+def _find_config(
+    configs: list[Mapping[str, str]], key: EngineKey, drafts: Mapping[EngineKey, _Draft]
+) -> Mapping[str, str]:
     """The cache configuration of an engine. It names no model, so it is joined where only one model has that engine,
     and where a single replica (Ray) writes it.
     """
     if sum(other.engine == key.engine for other in drafts) > 1:
         return {}
-    found = [labels for labels in configs if labels.get("engine", "0") == key.engine]
-    return found[0] if len(found) == 1 else {}
+    matches = [labels for labels in configs if labels.get("engine", "0") == key.engine]
+    return matches[0] if len(matches) == 1 else {}
 
 
-def _by_rank(upstream: Upstream, part: Part) -> tuple[Slot, ...]:
-    slots = [place for _, place in SLOTS if place.upstream is upstream and place.part is part]
-    return tuple(sorted(slots, key=lambda place: place.rank))
+def _build_sample(draft: _Draft, table: MetricTable, cache_config: Mapping[str, str]) -> EngineSample:
+    fields: dict[str, float | Histogram | None] = {}
+    for name, slots in table.numbers.items():
+        present = [slot for slot in slots if slot in draft.numbers]
+        # vLLM 0.10 shows the KV usage that each process last saw under the new name, the engine's under the old one.
+        present.sort(key=lambda slot: slot in draft.by_process)
+        fields[name] = draft.numbers[present[0]] if present else None
+    for name, alternatives in table.histograms.items():
+        fields[name] = next(filter(None, (_build_histogram(draft, *slots) for slots in alternatives)), None)
+    return EngineSample(cache_config=cache_config, **fields)  # type: ignore[arg-type]  # the table gives the right type
 
 
-_NUMBERS: Final = tuple(
-    (upstream.field, _by_rank(upstream, Part.VALUE)) for upstream in UPSTREAM if _by_rank(upstream, Part.VALUE)
-)
-_HISTOGRAMS: Final = tuple(
-    (
-        upstream.field,
-        tuple(
-            zip(
-                _by_rank(upstream, Part.SUM),
-                _by_rank(upstream, Part.COUNT),
-                _by_rank(upstream, Part.BUCKET) or (None,) * len(upstream.names),
-                strict=True,
-            )
-        ),
-    )
-    for upstream in UPSTREAM
-    if upstream.field in HISTOGRAMS
-)
-
-
-def _engine(draft: _Draft, cache_config: Mapping[str, str]) -> EngineSample:
-    facts: dict[str, float | Histogram | None] = {}
-    for name, slots in _NUMBERS:
-        found = [place for place in slots if place in draft.numbers]
-        # 0.10 shows the KV usage that each process last saw under the new name, and the engine's under the old one.
-        found.sort(key=lambda place: place in draft.by_process)
-        facts[name] = draft.numbers[found[0]] if found else None
-    for name, alternatives in _HISTOGRAMS:
-        facts[name] = next(filter(None, (_histogram(draft, *slots) for slots in alternatives)), None)
-    return EngineSample(cache_config=cache_config, **facts)  # type: ignore[arg-type]  # the table gives the right type
-
-
-def _histogram(draft: _Draft, sum_slot: Slot, count_slot: Slot, bucket_slot: Slot | None) -> Histogram | None:
+def _build_histogram(
+    draft: _Draft, sum_slot: MetricSlot, count_slot: MetricSlot, bucket_slot: MetricSlot | None
+) -> Histogram | None:
     total, count = draft.numbers.get(sum_slot), draft.numbers.get(count_slot)
     if total is None or count is None:
         return None
     counts = draft.buckets.get(bucket_slot, {}) if bucket_slot else {}
-    edges = tuple(sorted(counts))
-    return Histogram(total, count, edges, tuple(counts[edge] for edge in edges))
+    upper_bounds = tuple(sorted(counts))
+    return Histogram(total, count, upper_bounds, tuple(counts[bound] for bound in upper_bounds))
 
 
-def _nothing_read(text: str) -> ScrapeError:
-    """Tells a page without vLLM's metrics from something that is no page of metrics at all."""
-    for number, line in enumerate(_sample_lines(text), start=1):
+def _explain_absence(text: str, table: MetricTable) -> ScrapeError:
+    """The error for a page with none of the table's metrics, or for a text that is not a page of metrics at all."""
+    for number, line in enumerate(_list_sample_lines(text), start=1):
         if not _ANY_SAMPLE.fullmatch(line):
             return ScrapeError(Reason.PARSE, f"this is no page of metrics (sample {number} is malformed)")
-    return ScrapeError(
-        Reason.NO_METRICS,
-        "the page has no vllm metrics: is this vLLM's own address, and does it run without --disable-log-stats?",
-    )
+    return ScrapeError(Reason.NO_METRICS, table.absent)
 
 
-def _sample_lines(text: str) -> Iterator[str]:
+def _list_sample_lines(text: str) -> Iterator[str]:
     return (line for line in text.split("\n") if not line.startswith("#"))

@@ -1,16 +1,23 @@
-"""Arithmetic with figures that may not be known: what follows from one that is not is not known either."""
+"""None-propagating arithmetic: the result is None if any operand is."""
 
 
 def add(a: float | None, b: float | None) -> float | None:
-    """A sum, or None where a side is unknown."""
+    """A + b."""
     return None if a is None or b is None else a + b
 
 
 def multiply(a: float | None, b: float | None) -> float | None:
-    """A product, or None where a side is unknown."""
+    """A x b."""
     return None if a is None or b is None else a * b
 
 
+def divide(numerator: float | None, denominator: float | None) -> float | None:
+    """Numerator / denominator; None as well where the denominator is not above 0."""
+    if numerator is None or denominator is None or denominator <= 0:
+        return None
+    return numerator / denominator
+
+
 def average(a: float | None, b: float | None) -> float | None:
-    """The middle of two figures, or None where one is unknown."""
+    """(a + b) / 2."""
     return None if a is None or b is None else (a + b) / 2

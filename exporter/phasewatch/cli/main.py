@@ -2,15 +2,16 @@
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from phasewatch import backends
 from phasewatch.base.errors import BindError, ConfigError, PhaseWatchError, Problem
 from phasewatch.cli.arguments import new_parser
-from phasewatch.config.resolve import Config, Target, load_config, load_config_or_default, parse_config
+from phasewatch.config.resolve import load_config, load_config_or_default, resolve_target
+from phasewatch.config.settings import Config, Target
 
 OK: Final = 0
 INVALID: Final = 1
@@ -66,13 +67,14 @@ def _serve(options: argparse.Namespace) -> int:
     from phasewatch import app  # noqa: PLC0415
     from phasewatch.base import log  # noqa: PLC0415
     from phasewatch.web.security import load_web_config  # noqa: PLC0415
+    from phasewatch.web.server import bind  # noqa: PLC0415
 
-    config = load_config_or_default(options.config_file)
+    config = load_config_or_default(options.config_file, backends.list_rules())
     web = load_web_config(options.web_config_file)
     log.configure(options.log_level, options.log_format)
     host, port = options.web_listen_address
-    bound = app.bind(host, port)
-    settings = app.Settings(
+    bound = bind(host, port)
+    settings = app.ServeSettings(
         config_file=options.config_file,
         host=host,
         port=bound.getsockname()[1],
@@ -84,7 +86,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    config = load_config(options.config_file)
+    config = load_config(options.config_file, backends.list_rules())
     for note in config.notes:
         _complain(f"note: {note}")
     sys.stdout.write(f"configuration valid: {len(config.targets)} target(s)\n")
@@ -94,7 +96,7 @@ def _check(options: argparse.Namespace) -> int:
 def _record(options: argparse.Namespace) -> int:
     from phasewatch.recordings.record import record  # noqa: PLC0415
 
-    target = _recorded_target(options)
+    target = _choose_recorded_target(options)
     work = record(target, duration=options.duration, interval=options.interval, output=options.output)
     outcome = asyncio.run(work)
     why = f": {outcome.last_error.reason}: {outcome.last_error.message}" if outcome.last_error else ""
@@ -112,8 +114,9 @@ def _replay(options: argparse.Namespace) -> int:
     from phasewatch.recordings import replay  # noqa: PLC0415
     from phasewatch.recordings.format import RecordingReader  # noqa: PLC0415
 
-    target = _played_target(options)
+    configured = None if options.config_file is None else _choose_played_target(options)
     recording = RecordingReader(options.recording)
+    target = configured or replay.create_target(recording, options.target or "recording")
     if options.format == "openmetrics":
         sys.stdout.write(replay.as_openmetrics(recording, target))
     else:
@@ -143,14 +146,14 @@ def _devices(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from phasewatch import app  # noqa: PLC0415
     from phasewatch.base import log  # noqa: PLC0415
     from phasewatch.demo import prometheus, run  # noqa: PLC0415
+    from phasewatch.web.server import bind  # noqa: PLC0415
 
     found = prometheus.setup() if options.with_prometheus else None
     log.configure(options.log_level, options.log_format)
     host, port = options.web_listen_address
-    bound = app.bind(host, port)
+    bound = bind(host, port)
     settings = run.Settings(host, bound.getsockname()[1], options.seed, options.servers, found)
     asyncio.run(run.run(settings, bound))
     return OK
@@ -165,57 +168,60 @@ def _assets(options: argparse.Namespace) -> int:
     return OK
 
 
-def _recorded_target(options: argparse.Namespace) -> Target:
+def _choose_recorded_target(options: argparse.Namespace) -> Target:
     """The target to record: by name from the file, or an address that needs no file.
 
     Raises:
-        ConfigError: there is no such target, or the address is none.
+        ConfigError: there is no such target, or the address cannot be used.
     """
-    wanted = options.target
+    wanted, rules = options.target, backends.list_rules()
     if "://" not in wanted:
-        return _named(
-            load_config_or_default(options.config_file), wanted, "an address begins with http:// or https://; "
-        )
-    text = json.dumps({"targets": [{"name": "recording", "backend": "vllm", "url": wanted}]})
+        config = load_config_or_default(options.config_file, rules)
+        return _find_named(config, wanted, "an address begins with http:// or https://; ")
     try:
-        return parse_config(text).targets[0]
+        return resolve_target({"name": "recording", "backend": _list_recordable()[0], "url": wanted}, rules)
     except ConfigError as error:
         raise ConfigError([Problem("--target", problem.message) for problem in error.problems]) from error
 
 
-def _played_target(options: argparse.Namespace) -> Target:
-    """The target that a recording plays.
+def _choose_played_target(options: argparse.Namespace) -> Target:
+    """The target of the configuration that a recording plays.
 
     Raises:
         ConfigError: the file has no such target, or several and none was named.
     """
-    if options.config_file is None:
-        return Target(name=options.target or "recording", backend="vllm", url="http://recording.invalid")
-    config = load_config(options.config_file)
+    config = load_config(options.config_file, backends.list_rules())
     if options.target is not None:
-        return _named(config, options.target)
+        return _find_named(config, options.target)
     if len(config.targets) > 1:
         names = ", ".join(target.name for target in config.targets)
         raise ConfigError([Problem("--target", f"the configuration has several targets, name one of them: {names}")])
-    return _with_pages(config.targets[0])
+    return _require_pages(config.targets[0])
 
 
-def _with_pages(target: Target) -> Target:
+def _list_recordable() -> list[str]:
+    """Backends whose servers have pages of metrics to record and replay."""
+    return [backend.name for backend in backends.BACKENDS if backend.create_recorder is not None]
+
+
+def _require_pages(target: Target) -> Target:
     """The target, if its server has pages of metrics to record and replay.
 
     Raises:
         ConfigError: it has none.
     """
-    if target.backend != "vllm":
-        told = f"{target.name!r} is an {target.backend} target, which has no page of metrics; name a vllm target"
-        raise ConfigError([Problem("--target", told)])
+    recordable = _list_recordable()
+    if target.backend not in recordable:
+        names = " or ".join(recordable)
+        problem = f"{target.name!r} is an {target.backend} target, which has no page of metrics; name a {names} target"
+        raise ConfigError([Problem("--target", problem)])
     return target
 
 
-def _named(config: Config, name: str, address: str = "") -> Target:
+def _find_named(config: Config, name: str, address: str = "") -> Target:
     for target in config.targets:
         if target.name == name:
-            return _with_pages(target)
+            return _require_pages(target)
     names = ", ".join(target.name for target in config.targets)
     raise ConfigError([Problem("--target", f"no target has this name ({address}the configuration has: {names})")])
 

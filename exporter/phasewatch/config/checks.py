@@ -4,30 +4,12 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Any, Final
+from typing import Any
 
 from phasewatch.base import units
 from phasewatch.base.errors import Problem
-from phasewatch.config.schema import (
-    DEFAULT_INTERVAL,
-    DEFAULT_WINDOW,
-    LONGEST,
-    OLLAMA_INTERVAL,
-    FileSchema,
-    TargetSchema,
-)
-
-_UNUSED_KEYS: Final = {
-    "vllm": {"probe": "accepted, but not used: a vllm target is never sent a prompt"},
-    "ollama": {
-        "server": "accepted, but not used: an ollama target has no such settings",
-        "saturation": "accepted, but not used: Ollama does not tell what waits",
-        "window": "accepted, but not used: an ollama target is measured by probes",
-    },
-}
-
-
-_TOLD_BY_OLLAMA: Final = ("path", "weights", "weights_read", "kv_cache_bytes_per_token", "active_parameters")
+from phasewatch.config.backend_rules import BackendRules, Rules
+from phasewatch.config.schema import LONGEST, FileSchema, TargetSchema
 
 
 def find_repeated_names(targets: object) -> Iterator[Problem]:
@@ -42,7 +24,7 @@ def find_repeated_names(targets: object) -> Iterator[Problem]:
         first_use.setdefault(name, index)
 
 
-def find_contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
+def find_contradictions(raw: dict[Any, Any], rules: Rules) -> Iterator[Problem]:
     """Keys that are right alone and wrong together. Looks at the raw keys, to be told with all other mistakes; what is
     wrong alone is passed over here.
     """
@@ -50,22 +32,36 @@ def find_contradictions(raw: dict[Any, Any]) -> Iterator[Problem]:
     for index, target in enumerate(targets if isinstance(targets, list) else ()):
         if not isinstance(target, dict):
             continue
-        yield from _contradictions_of_ollama(target, f"targets[{index}]")
-        interval = _seconds(_either(target, raw, "interval"), DEFAULT_INTERVAL)
-        window = _seconds(_either(target, raw, "window"), DEFAULT_WINDOW)
-        if window < interval and target.get("backend") != "ollama":
-            given = "found" if _either(target, raw, "window") is not None else "but the default is"
-            yield Problem(
-                f"targets[{index}].window",
-                f"expected at least the interval of {units.human_duration(interval)}, "
-                f"{given} {units.human_duration(window)}: one window must hold two scrapes",
-            )
+        rule = _find_rule(target, rules)
+        yield from _find_probe_contradictions(target, f"targets[{index}]")
+        yield from _find_refused_keys(target, f"targets[{index}]", rule)
+        if "window" not in rule.unused_keys:
+            yield from _find_short_window(target, raw, f"targets[{index}]")
         if target.get("tls_config") and str(target.get("url")).lower().startswith("http:"):
             yield Problem(f"targets[{index}].tls_config", "expected an https url with it")
 
 
-def _contradictions_of_ollama(target: dict[Any, Any], path: str) -> Iterator[Problem]:
-    probe, model = target.get("probe"), target.get("model")
+def _find_rule(target: dict[Any, Any], rules: Rules) -> BackendRules:
+    """The rules for a target; those of a kind without any of its own where its backend is wrong."""
+    name = target.get("backend")
+    rule = rules.get(name) if isinstance(name, str) else None
+    return rule or BackendRules("")
+
+
+def _find_short_window(target: dict[Any, Any], raw: dict[Any, Any], path: str) -> Iterator[Problem]:
+    interval = _get_seconds(_choose(target, raw, "interval"), "interval")
+    window = _get_seconds(_choose(target, raw, "window"), "window")
+    if window < interval:
+        given = "found" if _choose(target, raw, "window") is not None else "but the default is"
+        yield Problem(
+            f"{path}.window",
+            f"expected at least the interval of {units.human_duration(interval)}, "
+            f"{given} {units.human_duration(window)}: one window must hold two scrapes",
+        )
+
+
+def _find_probe_contradictions(target: dict[Any, Any], path: str) -> Iterator[Problem]:
+    probe = target.get("probe")
     models = probe.get("models") if isinstance(probe, dict) else None
     first_use: dict[str, int] = {}
     for index, entry in enumerate(models if isinstance(models, list) else ()):
@@ -74,20 +70,24 @@ def _contradictions_of_ollama(target: dict[Any, Any], path: str) -> Iterator[Pro
             yield Problem(f"{path}.probe.models[{index}].name", f"{name!r} is taken by models[{first_use[name]}]")
         elif isinstance(name, str):
             first_use[name] = index
-    if target.get("backend") == "ollama":
-        for key in model if isinstance(model, dict) else ():
-            if key in _TOLD_BY_OLLAMA:
-                yield Problem(f"{path}.model.{key}", "an ollama target tells this itself, for each of its models")
 
 
-def _either(target: dict[Any, Any], raw: dict[Any, Any], key: str) -> object:
+def _find_refused_keys(target: dict[Any, Any], path: str, rule: BackendRules) -> Iterator[Problem]:
+    model = target.get("model")
+    for key in model if isinstance(model, dict) else ():
+        if key in rule.refused_keys:
+            yield Problem(f"{path}.model.{key}", rule.refused_keys[key])
+
+
+def _choose(target: dict[Any, Any], raw: dict[Any, Any], key: str) -> object:
     """What a target says, or else the file; null says nothing."""
     own = target.get(key)
     return raw.get(key) if own is None else own
 
 
-def _seconds(value: object, default: float) -> float:
-    """The seconds of a key; the default where it is not given, or wrong and told as such elsewhere."""
+def _get_seconds(value: object, key: str) -> float:
+    """The seconds of a key; the default where it is not given, or wrong and reported as such elsewhere."""
+    default: float = FileSchema.model_fields[key].get_default()
     with contextlib.suppress(ValueError):
         seconds = default if value is None else units.duration(value)
         if 0 < seconds <= LONGEST:
@@ -95,49 +95,50 @@ def _seconds(value: object, default: float) -> float:
     return default
 
 
-def find_notes(file: FileSchema, base: Path) -> Iterator[Problem]:
-    """What is no mistake, but worth a line.
+def find_notes(file: FileSchema, rules: Rules, base: Path) -> Iterator[Problem]:
+    """What is not a mistake, but worth a line.
 
     Args:
         file: the configuration.
+        rules: of the kinds of servers.
         base: where relative paths start.
     """
     for index, target in enumerate(file.targets):
         path = f"targets[{index}]"
-        for key, note in _UNUSED_KEYS[target.backend].items():
+        for key, note in rules[target.backend].unused_keys.items():
             if getattr(target, key) is not None:
                 yield Problem(f"{path}.{key}", note)
-        yield from _probe_notes(target, path)
-        yield from _device_notes(target, path)
+        yield from _find_probe_notes(target, path, rules[target.backend])
+        yield from _find_device_notes(target, path)
         if target.model is not None and target.model.path is not None:
-            yield from _unusable_folder(f"{path}.model.path", base / target.model.path)
+            yield from _check_folder(f"{path}.model.path", base / target.model.path)
         for section in ("authorization", "tls_config"):
             for key, value in getattr(target, section) or ():
                 if isinstance(value, Path):
-                    yield from _unreadable(f"targets[{index}].{section}.{key}", base / value)
+                    yield from _check_readable(f"targets[{index}].{section}.{key}", base / value)
 
 
-def _probe_notes(target: TargetSchema, path: str) -> Iterator[Problem]:
-    if target.backend == "ollama" and target.interval is not None and target.interval < OLLAMA_INTERVAL:
-        shortest = units.human_duration(OLLAMA_INTERVAL)
-        yield Problem(f"{path}.interval", f"less than {shortest}: each look at an Ollama holds up its scheduler")
+def _find_probe_notes(target: TargetSchema, path: str, rule: BackendRules) -> Iterator[Problem]:
+    if target.interval is not None and target.interval < rule.least_interval:
+        least = units.human_duration(rule.least_interval)
+        yield Problem(f"{path}.interval", f"less than {least}: {rule.interval_note}")
     if target.probe is not None and target.probe.load and not target.probe.models:
         yield Problem(f"{path}.probe.load", "loads nothing by itself: name the models it is meant for in probe.models")
 
 
-def _device_notes(target: TargetSchema, path: str) -> Iterator[Problem]:
+def _find_device_notes(target: TargetSchema, path: str) -> Iterator[Problem]:
     """A name that means nothing is a note, because a server without a ceiling is watched all the same."""
-    told = target.device
-    if told is None or told.name is None or told.memory_bandwidth is not None:
+    device = target.device
+    if device is None or device.name is None or device.memory_bandwidth is not None:
         return
     from phasewatch.hardware.wording import describe_unknown_device  # noqa: PLC0415  # reads the table, which most files do not need
 
-    wrong = describe_unknown_device(told.name, told.memory)
+    wrong = describe_unknown_device(device.name, device.memory)
     if wrong is not None:
         yield Problem(f"{path}.device.name", wrong)
 
 
-def _unusable_folder(path: str, folder: Path) -> Iterator[Problem]:
+def _check_folder(path: str, folder: Path) -> Iterator[Problem]:
     """A folder may be mounted later, as above."""
     try:
         mode = folder.stat().st_mode
@@ -149,7 +150,7 @@ def _unusable_folder(path: str, folder: Path) -> Iterator[Problem]:
         yield Problem(path, f"cannot be read now: {error.strerror}")
 
 
-def _unreadable(path: str, file: Path) -> Iterator[Problem]:
+def _check_readable(path: str, file: Path) -> Iterator[Problem]:
     """A secret may be mounted later, so this is a note; it gives the system's word and never the value."""
     try:
         if not file.exists() or file.is_file():  # opening a pipe would wait for its other end

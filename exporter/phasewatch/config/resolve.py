@@ -1,252 +1,185 @@
-"""The configuration: a YAML file in, one validated and immutable `Config` out.
+"""From the file to settings: a YAML file in, one validated and immutable `Config` out.
 
-Nothing downstream sees a raw dictionary or the schema: `load` and `parse` give frozen dataclasses in base units
-(seconds), with the global defaults already filled into each target, or raise one `ConfigError` with every mistake.
+Resolution is generic: a key of the schema becomes the field of the same name, so that no key can be accepted and then
+ignored. `load_config` and `parse_config` give frozen dataclasses in base units, with the defaults and the keys of the
+whole file already filled into each target, or raise one `ConfigError` with every mistake.
 """
 
-import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from types import NoneType
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from phasewatch.base.errors import ConfigError, Problem
+from phasewatch.config.backend_rules import Rules
 from phasewatch.config.checks import find_contradictions, find_notes, find_repeated_names
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
-from phasewatch.config.schema import (
-    DEFAULT_BODY_SIZE_LIMIT,
-    DEFAULT_INTERVAL,
-    DEFAULT_TIMEOUT,
-    DEFAULT_WINDOW,
-    OLLAMA_INTERVAL,
-    SECTIONS,
-    FileSchema,
-    ModelSchema,
-    ProbeSchema,
-    SaturationSchema,
-    ServerSchema,
-    TargetSchema,
-    TlsSchema,
-)
+from phasewatch.config.schema import FileSchema, ModelProbeSchema, TargetSchema, get_section, list_sections
+from phasewatch.config.settings import Config, ModelProbeSettings, ProbeSettings, Target
 from phasewatch.config.yaml_file import describe_error, parse_mapping, read_mapping
-from phasewatch.hardware.facts import DeviceLayout
-from phasewatch.models.settings import ModelSettings
+
+Settings = TypeVar("Settings")
+
+_SECRET: Final = frozenset({"authorization", "tls_config", "url", "device_from"})
+"""Keys below which values are never repeated in a message."""
 
 
-@dataclass(frozen=True)
-class Authorization:
-    """How a target wants to be asked: the scheme, and the file that holds the secret (read anew for each request)."""
-
-    type: str
-    credentials_file: Path = field(repr=False)  # people put the secret itself there
-
-
-@dataclass(frozen=True)
-class TlsConfig:
-    """Trust and client certificate for an https target."""
-
-    ca_file: Path | None
-    cert_file: Path | None
-    key_file: Path | None
-    insecure_skip_verify: bool
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """When an engine counts as saturated, and how steadily. Times in seconds, the rest shares from 0 to 1.
-
-    Attributes:
-        memory: how far back a verdict looks. Batches come and go within seconds: shorter, and the valley between two
-            reads as relief; longer, and a burst that is over still counts.
-        hysteresis: shortest time that a state is kept, so that a timeline stays readable and an alert's `for` counts.
-        stuck_after: how long requests may wait while nothing runs and no token comes. Loading a LoRA adapter or
-            compiling a grammar takes seconds, not half a minute.
-        kv_cache_free: share of the KV cache below which it counts as full, unless a mean prompt needs more than that.
-            A cache is allocated in blocks and grows with every step, so the last percents are not usable.
-        prefill_share: share of running requests' time in prefill from which prefill limits, where neither the server's
-            settings nor full steps can tell. Requests that decode a few dozen tokens spend a tenth to a quarter there.
-        step_budget_share: mean tokens per step / `max_num_batched_tokens` from which steps count as full.
-        deferred_share: share of the waiting requests that are deferred from which that is the cause.
-    """
-
-    memory: float = 15.0
-    hysteresis: float = 5.0
-    stuck_after: float = 30.0
-    kv_cache_free: float = 0.05
-    prefill_share: float = 0.3
-    step_budget_share: float = 0.8
-    deferred_share: float = 0.5
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The server's own settings, None where nobody told."""
-
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class Target:
-    """One server to watch; durations in seconds, sizes in bytes.
-
-    `optional` targets stay out of /metrics until they have answered once. `api_servers` is the number of API server
-    processes behind the address, where the operator told it.
-    """
-
-    name: str
-    backend: str
-    url: str
-    interval: float = DEFAULT_INTERVAL
-    window: float = DEFAULT_WINDOW
-    timeout: float = DEFAULT_TIMEOUT
-    body_size_limit: int = int(DEFAULT_BODY_SIZE_LIMIT)
-    optional: bool = False
-    authorization: Authorization | None = None
-    tls: TlsConfig | None = None
-    api_servers: int | None = None
-    limits: Limits = Limits()
-    thresholds: Thresholds = Thresholds()
-    probe: ProbeSettings = field(default_factory=ProbeSettings)
-    device: DeviceSettings = field(default_factory=DeviceSettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
-
-
-@dataclass(frozen=True)
-class Config:
-    """All that the operator decided.
-
-    `notes` are no mistakes, but worth a line: keys that this version does not use, files that cannot be read just now.
-    """
-
-    targets: tuple[Target, ...]
-    notes: tuple[Problem, ...] = ()
-
-
-DEFAULT_CONFIG: Final = Config(
-    targets=(
-        Target(name="vllm", backend="vllm", url="http://127.0.0.1:8000", optional=True),
-        Target(name="ollama", backend="ollama", url="http://127.0.0.1:11434", optional=True),
-    )
-)
-
-
-def load_config(path: Path) -> Config:
+def load_config(path: Path, rules: Rules) -> Config:
     """Read and validate a configuration file.
 
-    Raises:
-        ConfigError: with every mistake found.
-    """
-    return _validated(*read_mapping(path), base=path.parent)
-
-
-def load_config_or_default(path: Path | None) -> Config:
-    """The configuration of a file, or the built-in one for no file.
+    Args:
+        path: of the file; relative paths in it start at its folder.
+        rules: of the kinds of servers.
 
     Raises:
         ConfigError: with every mistake found.
     """
-    return DEFAULT_CONFIG if path is None else load_config(path)
+    return _validate(*read_mapping(path), rules, base=path.parent)
 
 
-def parse_config(text: str, source: str = "configuration") -> Config:
+def load_config_or_default(path: Path | None, rules: Rules) -> Config:
+    """The configuration of a file, or for no file one optional target for each kind of server that has a usual address.
+
+    Raises:
+        ConfigError: with every mistake found.
+    """
+    if path is not None:
+        return load_config(path, rules)
+    usual = {rule.name: rule.default_url for rule in rules.values() if rule.default_url is not None}
+    targets = [{"name": name, "backend": name, "url": url, "optional": True} for name, url in usual.items()]
+    return _validate({"targets": targets}, [], rules, base=Path())
+
+
+def parse_config(text: str, rules: Rules, source: str = "configuration") -> Config:
     """Validate the text of a configuration.
 
     Args:
         text: YAML.
+        rules: of the kinds of servers.
         source: the name used in messages about the file as a whole.
 
     Raises:
         ConfigError: with every mistake found.
     """
-    return _validated(*parse_mapping(text, source), base=Path())
+    return _validate(*parse_mapping(text, source), rules, base=Path())
 
 
-def _validated(raw: dict[Any, Any], problems: list[Problem], base: Path) -> Config:
+def resolve_target(keys: Mapping[str, Any], rules: Rules) -> Target:
+    """One target from its keys alone, as they would be in a file.
+
+    Raises:
+        ConfigError: with every mistake found.
+    """
+    (target,) = _validate({"targets": [dict(keys)]}, [], rules, base=Path()).targets
+    return target
+
+
+def choose_model_probe(probe: ProbeSettings, model: str) -> ModelProbeSettings:
+    """How one model is probed; a name without a tag means `latest`, as it does for Ollama.
+
+    Args:
+        probe: settings of the target.
+        model: as the server calls it.
+    """
+    return probe.models.get(model) or probe.models.get(model.removesuffix(":latest")) or _UNNAMED_MODEL
+
+
+def _validate(raw: dict[Any, Any], problems: list[Problem], rules: Rules, base: Path) -> Config:
     """The configuration of a mapping; relative paths in it start at `base`."""
-    problems += [*find_repeated_names(raw.get("targets")), *find_contradictions(raw)]
+    problems += [*find_repeated_names(raw.get("targets")), *find_contradictions(raw, rules)]
     try:
-        file = FileSchema.model_validate(raw)
+        file = FileSchema.model_validate(raw, context={"backends": tuple(rules)})
     except ValidationError as error:
-        secret = frozenset({"authorization", "tls_config", "url", "device_from"})
-        problems += [
-            describe_error(details, FileSchema, SECTIONS, secret) for details in error.errors(include_url=False)
-        ]
+        sections = list_sections(FileSchema)
+        errors = error.errors(include_url=False)
+        problems += [describe_error(details, FileSchema, sections, _SECRET) for details in errors]
         raise ConfigError(problems) from error
     if problems:
         raise ConfigError(problems)
     return Config(
-        targets=tuple(_resolve(target, file, base) for target in file.targets),
-        notes=tuple(find_notes(file, base)),
+        targets=tuple(_resolve_target(target, file, rules, base) for target in file.targets),
+        notes=tuple(find_notes(file, rules, base)),
     )
 
 
-def _resolve(target: TargetSchema, file: FileSchema, base: Path) -> Target:
-    authorization, tls, server = target.authorization, target.tls_config, target.server or ServerSchema()
-    return Target(
-        name=target.name,
-        backend=target.backend,
-        url=target.url,
-        interval=_interval(target, file),
-        window=file.window if target.window is None else target.window,
-        timeout=file.timeout if target.timeout is None else target.timeout,
-        body_size_limit=math.ceil(file.body_size_limit if target.body_size_limit is None else target.body_size_limit),
-        optional=target.optional,
-        authorization=Authorization(authorization.type, base / authorization.credentials_file)
-        if authorization
-        else None,
-        tls=_tls(tls, base) if tls else None,
-        api_servers=server.api_servers,
-        limits=Limits(server.max_num_seqs, server.max_num_batched_tokens),
-        thresholds=Thresholds(**{**_given(file.saturation), **_given(target.saturation)}),
-        probe=_probe(target.probe),
-        device=_device(target),
-        model=_model(target.model, base),
-    )
+def _resolve_target(target: TargetSchema, file: FileSchema, rules: Rules, base: Path) -> Target:
+    least = rules[target.backend].least_interval
+    decided = {} if target.interval is not None else {"interval": max(file.interval, least)}
+    return resolve_section(Target, TargetSchema, (target, file), base, **decided)
 
 
-def _interval(target: TargetSchema, file: FileSchema) -> float:
-    if target.interval is not None:
-        return target.interval
-    return max(file.interval, OLLAMA_INTERVAL) if target.backend == "ollama" else file.interval
+def resolve_section(
+    settings: type[Settings], schema: type[BaseModel], given: Sequence[BaseModel], base: Path, **decided: object
+) -> Settings:
+    """The settings of a section: each field has the value of the key of its name.
 
+    Args:
+        settings: the dataclass to make.
+        schema: of the section; its defaults count where a key is not given.
+        given: sections that may hold the keys, the most specific first.
+        base: where relative paths start.
+        **decided: fields whose values do not follow from these sections alone.
 
-def _device(target: TargetSchema) -> DeviceSettings:
-    told = target.device.model_dump(exclude_none=True, exclude={"layout"}) if target.device else {}
-    layout = target.device.layout if target.device else None
-    return DeviceSettings(**told, layout=DeviceLayout(layout) if layout else None, page=target.device_from)
-
-
-def _model(told: ModelSchema | None, base: Path) -> ModelSettings:
-    if told is None:
-        return ModelSettings()
-    path = None if told.path is None else base / told.path
-    return ModelSettings(path=path, **told.model_dump(exclude_none=True, exclude={"path"}))
-
-
-def _probe(told: ProbeSchema | None) -> ProbeSettings:
-    if told is None:
-        return ProbeSettings()
-    models = {
-        model.name: ModelProbe(
-            enabled=model.enabled,
-            load=told.load if model.load is None else model.load,
-            options=model.options.model_dump(exclude_none=True) if model.options else {},
-        )
-        for model in told.models or ()
+    Raises:
+        TypeError: the fields of the dataclass are not the keys of the schema.
+    """
+    types = get_type_hints(settings)
+    if types.keys() != schema.model_fields.keys():
+        differing = ", ".join(sorted(types.keys() ^ schema.model_fields.keys()))
+        raise TypeError(f"{schema.__name__} and {settings.__name__} differ in: {differing}")
+    values = {
+        name: _resolve_key(name, annotation, schema, given, base)
+        for name, annotation in types.items()
+        if name not in decided
     }
-    given = told.model_dump(include={"enabled", "interval", "long_interval", "timeout", "budget"}, exclude_none=True)
-    return ProbeSettings(**given, models=models)
+    return settings(**values, **decided)
 
 
-def _given(saturation: SaturationSchema | None) -> dict[str, float]:
-    return saturation.model_dump(exclude_none=True) if saturation else {}
+def _resolve_key(name: str, annotation: Any, schema: type[BaseModel], given: Sequence[BaseModel], base: Path) -> Any:
+    """The value of one field, from the most specific section that gives the key, or else the default."""
+    values = [value for section in given if (value := _get_given(section, name)) is not None]
+    optional = NoneType in get_args(annotation)
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType] if optional else [annotation]
+    section = get_section(schema, name)
+    if is_dataclass(kinds[0]):
+        absent = optional and not values
+        return None if absent else resolve_section(kinds[0], section, values, base)  # type: ignore[arg-type]  # a class
+    if section is not None:
+        return _resolve_mapping(kinds[0], section, values[0] if values else (), given, base)
+    value = values[0] if values else _find_default(name, (schema, *map(type, given)))
+    if isinstance(value, Path):
+        return base / value
+    if value is not None and isinstance(kinds[0], type) and issubclass(kinds[0], Enum):
+        return kinds[0](value)
+    return value
 
 
-def _tls(tls: TlsSchema, base: Path) -> TlsConfig:
-    def path(file: Path | None) -> Path | None:
-        return base / file if file else None
+def _find_default(name: str, schemas: Iterable[type[BaseModel]]) -> Any:
+    """The default of a key: that of its own section, or else of the section that it takes values over from."""
+    defaults = (schema.model_fields[name].get_default() for schema in schemas if name in schema.model_fields)
+    return next((default for default in defaults if default is not None), None)
 
-    return TlsConfig(path(tls.ca_file), path(tls.cert_file), path(tls.key_file), tls.insecure_skip_verify)
+
+def _get_given(section: BaseModel, name: str) -> Any:
+    """What a section says of a key; None where it says nothing."""
+    return getattr(section, name) if name in section.model_fields_set else None
+
+
+def _resolve_mapping(
+    annotation: Any, section: type[BaseModel], value: Any, given: Sequence[BaseModel], base: Path
+) -> Mapping[str, Any]:
+    """A list of entries as a mapping by their names, whose keys they take over from what surrounds the list; a section
+    that is passed on as it is as a mapping of the keys that it gives.
+    """
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_none=True)
+    _, kind = get_args(annotation)
+    entries = {entry.name: (entry, *given) for entry in value}
+    return {name: resolve_section(kind, section, chain, base, name=name) for name, chain in entries.items()}
+
+
+_UNNAMED_MODEL: Final = resolve_section(ModelProbeSettings, ModelProbeSchema, (), Path(), name="")
+"""How models are probed that the configuration does not name."""

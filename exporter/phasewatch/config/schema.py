@@ -1,15 +1,28 @@
-"""The schema of the configuration file: its keys, their units, and what is wrong with a single one of them.
+"""The schema of the configuration file: its keys, their units, their defaults, and what is wrong with a single one.
 
-Only `config` uses it: everything else sees the dataclasses there.
+A default stands here and nowhere else. A key of None, or left out, takes the default; keys that a target shares with
+the whole file take the file's value first. Only `resolve` and `checks` use the schema: everything else sees `settings`.
 """
 
 import contextlib
+import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictStr,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from phasewatch.base import units
 from phasewatch.hardware.facts import (
@@ -21,14 +34,7 @@ from phasewatch.hardware.facts import (
 )
 from phasewatch.models.shape.cache_types import AUTO, ELEMENT_BYTES, is_known_cache_dtype
 
-DEFAULT_INTERVAL: Final = 5.0
-DEFAULT_WINDOW: Final = 60.0
-DEFAULT_TIMEOUT: Final = 4.0
-DEFAULT_BODY_SIZE_LIMIT: Final = 16e6
 SHORTEST_INTERVAL: Final = 0.1
-OLLAMA_INTERVAL: Final = 5.0
-"""Shortest interval that an ollama target takes over from the whole file: /api/ps locks the scheduler (0.32.4), and
-before read it unguarded."""
 SHORTEST_PROBE_INTERVAL: Final = 1.0
 LONGEST: Final = 86_400.0
 
@@ -161,6 +167,7 @@ def _name(value: str) -> str:
 Interval = Annotated[float, BeforeValidator(units.duration), AfterValidator(_interval)]
 Duration = Annotated[float, BeforeValidator(units.duration), AfterValidator(_positive)]
 Size = Annotated[float, BeforeValidator(units.size)]
+WholeSize = Annotated[float, BeforeValidator(units.size), AfterValidator(math.ceil)]
 Weights = Annotated[float, BeforeValidator(units.size), AfterValidator(_weights)]
 Bandwidth = Annotated[float, BeforeValidator(units.bandwidth), AfterValidator(_memory_bandwidth)]
 Compute = Annotated[float, BeforeValidator(units.compute), AfterValidator(_device_compute)]
@@ -172,20 +179,29 @@ ProbeInterval = Annotated[float, BeforeValidator(units.duration), AfterValidator
 Budget = Annotated[float, Field(gt=0, le=0.5, strict=True)]
 
 
-class Section(BaseModel):
+def _backend(value: object, info: ValidationInfo) -> object:
+    """The name of a backend; the known ones come as context of the validation, since they lie above this package."""
+    names = [repr(name) for name in info.context["backends"]] if info.context else []
+    if not isinstance(value, str) or repr(value) not in names:
+        expected = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+        raise PydanticCustomError("literal_error", "expected {expected}", {"expected": expected})
+    return value
+
+
+class SectionSchema(BaseModel):
     """A mapping of keys; unknown ones are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class AuthorizationSchema(Section):
+class AuthorizationSchema(SectionSchema):
     """`authorization`: how to authenticate to a target."""
 
     type: Literal["Bearer", "Basic"] = "Bearer"
     credentials_file: File
 
 
-class TlsSchema(Section):
+class TlsSchema(SectionSchema):
     """`tls_config`: how to verify a target."""
 
     ca_file: File | None = None
@@ -200,7 +216,7 @@ class TlsSchema(Section):
         return self
 
 
-class DeviceSchema(Section):
+class DeviceSchema(SectionSchema):
     """`device`: what a target runs on."""
 
     name: Annotated[str, AfterValidator(_name)] | None = None
@@ -212,7 +228,7 @@ class DeviceSchema(Section):
     cpu_memory_bandwidth: Bandwidth | None = None
 
 
-class ModelSchema(Section):
+class ModelSchema(SectionSchema):
     """`model`: what a target serves."""
 
     path: File | None = None
@@ -229,7 +245,7 @@ class ModelSchema(Section):
         return self
 
 
-class OptionsSchema(Section):
+class OptionsSchema(SectionSchema):
     """`options`: with which options of Ollama's runner a model is loaded. Any other than these reloads nothing."""
 
     num_ctx: Count | None = None
@@ -241,28 +257,28 @@ class OptionsSchema(Section):
     use_mmap: Switch | None = None
 
 
-class ModelProbeSchema(Section):
+class ModelProbeSchema(SectionSchema):
     """An entry of `probe.models`: one model whose probes differ."""
 
     name: Annotated[str, AfterValidator(_name)]
     enabled: Switch = True
-    load: Switch | None = None
+    load: Switch | None = False
     options: OptionsSchema | None = None
 
 
-class ProbeSchema(Section):
+class ProbeSchema(SectionSchema):
     """`probe`: synthetic requests to an Ollama."""
 
     enabled: Switch = True
-    interval: ProbeInterval | None = None
-    long_interval: ProbeInterval | None = None
-    timeout: Duration | None = None
-    budget: Budget | None = None
+    interval: ProbeInterval | None = 300.0
+    long_interval: ProbeInterval | None = 3600.0
+    timeout: Duration | None = 60.0
+    budget: Budget | None = 0.01
     load: Switch = False
     models: list[ModelProbeSchema] | None = None
 
 
-class ServerSchema(Section):
+class ServerSchema(SectionSchema):
     """`server`: what the operator knows of a target's own settings."""
 
     max_num_seqs: Count | None = None
@@ -270,28 +286,28 @@ class ServerSchema(Section):
     api_servers: Count | None = None
 
 
-class SaturationSchema(Section):
-    """`saturation`: when an engine counts as saturated; see `config.Thresholds`."""
+class SaturationSchema(SectionSchema):
+    """`saturation`: when an engine counts as saturated; see `settings.SaturationSettings`."""
 
-    memory: Duration | None = None
-    hysteresis: Duration | None = None
-    stuck_after: Duration | None = None
-    kv_cache_free: Share | None = None
-    prefill_share: Share | None = None
-    step_budget_share: Share | None = None
-    deferred_share: Share | None = None
+    memory: Duration | None = 15.0
+    hysteresis: Duration | None = 5.0
+    stuck_after: Duration | None = 30.0
+    kv_cache_free: Share | None = 0.05
+    prefill_share: Share | None = 0.3
+    step_budget_share: Share | None = 0.8
+    deferred_share: Share | None = 0.5
 
 
-class TargetSchema(Section):
+class TargetSchema(SectionSchema):
     """An entry of `targets`."""
 
     name: Annotated[str, AfterValidator(_name)]
-    backend: Literal["vllm", "ollama"]
+    backend: Annotated[StrictStr, BeforeValidator(_backend)]
     url: Annotated[str, AfterValidator(_url)]
     interval: Interval | None = None
     window: Duration | None = None
     timeout: Duration | None = None
-    body_size_limit: Size | None = None
+    body_size_limit: WholeSize | None = None
     optional: Switch = False
     authorization: AuthorizationSchema | None = None
     tls_config: TlsSchema | None = None
@@ -303,26 +319,36 @@ class TargetSchema(Section):
     saturation: SaturationSchema | None = None
 
 
-class FileSchema(Section):
+class FileSchema(SectionSchema):
     """The whole file."""
 
-    interval: Interval = DEFAULT_INTERVAL
-    window: Duration = DEFAULT_WINDOW
-    timeout: Duration = DEFAULT_TIMEOUT
-    body_size_limit: Size = DEFAULT_BODY_SIZE_LIMIT
+    interval: Interval = 5.0
+    window: Duration = 60.0
+    timeout: Duration = 4.0
+    body_size_limit: WholeSize = 16_000_000
     saturation: SaturationSchema | None = None
     targets: Annotated[list[TargetSchema], Field(min_length=1)]
 
 
-SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    "targets": TargetSchema,
-    "authorization": AuthorizationSchema,
-    "tls_config": TlsSchema,
-    "device": DeviceSchema,
-    "model": ModelSchema,
-    "probe": ProbeSchema,
-    "models": ModelProbeSchema,
-    "options": OptionsSchema,
-    "server": ServerSchema,
-    "saturation": SaturationSchema,
-}
+def get_section(schema: type[BaseModel], key: str) -> type[BaseModel] | None:
+    """The schema of the section that a key holds, alone or in a list; None for a key that holds a plain value."""
+    kinds = _list_classes(schema.model_fields[key].annotation)
+    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
+
+
+def list_sections(schema: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The schema of each section below one, by the key that holds it."""
+    sections: dict[str, type[BaseModel]] = {}
+    for key in schema.model_fields:
+        section = get_section(schema, key)
+        if section is not None:
+            sections |= {key: section, **list_sections(section)}
+    return sections
+
+
+def _list_classes(annotation: Any) -> Iterator[type]:
+    """The classes in an annotation such as `list[X] | None`."""
+    if isinstance(annotation, type):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _list_classes(argument)

@@ -15,10 +15,11 @@ from typing import Any, Final
 import yaml
 
 from phasewatch import app
+from phasewatch.backends import list_rules
 from phasewatch.base import units
 from phasewatch.base.errors import DemoError
 from phasewatch.base.log import logger
-from phasewatch.config import resolve as config
+from phasewatch.config.resolve import load_config
 from phasewatch.demo import prometheus
 from phasewatch.demo.clock import PatientClock, machine_seconds
 from phasewatch.demo.ollama import models
@@ -105,8 +106,8 @@ async def run(settings: Settings, bound: socket.socket) -> None:
         town = _town(settings, ports)
         file = folder / "phasewatch.yml"
         file.write_text(configuration({one: server.url for one, server in town.ports.items()}), encoding="utf-8")
-        exporter = app.Settings(file, settings.host, settings.port, enable_lifecycle=False, web=WebConfig())
-        serving = app.serve(exporter, config.load_config(file), bound, notice=NOTICE, hangup_ends=True)
+        exporter = app.ServeSettings(file, settings.host, settings.port, enable_lifecycle=False, web=WebConfig())
+        serving = app.serve(exporter, load_config(file, list_rules()), bound, notice=NOTICE, hangup_ends=True)
         async with answering(list(town.ports.values())):
             tasks = [asyncio.create_task(serving)]
             try:

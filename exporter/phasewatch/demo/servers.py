@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from phasewatch.app import Server, bind
 from phasewatch.demo.ollama.moments import SECOND
 from phasewatch.demo.ollama.scheduler import Ticket
+from phasewatch.web.server import Server, bind
 
 HOST: Final = "127.0.0.1"
 

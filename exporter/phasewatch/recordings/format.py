@@ -16,10 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
-from phasewatch.backends.vllm.client import parse_facts
 from phasewatch.base.errors import Reason, RecordingError, ScrapeError
 from phasewatch.scrape.http import Response
-from phasewatch.snapshot.target import ServerFacts
 
 _ERROR_NAMES: Final[Mapping[str, Reason]] = {
     **{reason.value: reason for reason in Reason},
@@ -38,21 +36,31 @@ _BEYOND_TIME: Final = 1e12
 
 @dataclass(frozen=True, slots=True)
 class RecordingHeader:
-    """What a recording says of itself. `wall_start` is the Unix time of t = 0, None if it was not noted."""
+    """What a recording says of itself.
 
-    engine: str
+    Attributes:
+        backend: which kind of server it is of; the key is called `engine` in the file.
+        wall_start: Unix time of t = 0; None if it was not noted.
+        keys: the whole first line.
+    """
+
+    backend: Any
     wall_start: float | None
-    facts: ServerFacts
+    keys: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedScrape:
-    """One scrape: either an answer or an error."""
+    """One scrape: when it was sent, how many seconds it took, and the response or the error that ended it."""
 
     time: float
     took: float
-    answer: Response | None
-    error: ScrapeError | None
+    outcome: Response | ScrapeError
+
+    @property
+    def response(self) -> Response | None:
+        """The response; None for a scrape that failed."""
+        return self.outcome if isinstance(self.outcome, Response) else None
 
 
 class RecordingReader:
@@ -66,19 +74,14 @@ class RecordingReader:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lines = self._read()
         number, first = next(self._lines, (1, {}))
         if first.get("kind") != "header":
             raise RecordingError(f'{path}:{number}: no recording: expected a first line with "kind": "header"')
-        engine = first.get("engine", "vllm")
-        if engine != "vllm":
-            raise RecordingError(f"{path}:{number}: a recording of {engine!r}; this version replays vllm only")
-        wall_start = first.get("wall_start")
+        # Recordings of other programs may leave the engine out: only vLLM had recordings then.
         self.header = RecordingHeader(
-            engine=engine,
-            wall_start=_number(wall_start),
-            facts=parse_facts(first, first.get("models")),
+            backend=first.get("engine", "vllm"), wall_start=_parse_number(first.get("wall_start")), keys=first
         )
 
     def scrapes(self) -> Iterator[RecordedScrape]:
@@ -93,51 +96,51 @@ class RecordingReader:
                 continue
             scrape = self._scrape(number, line)
             if scrape.time <= before:
-                raise RecordingError(f"{self._path}:{number}: t must be above that of the scrape before")
+                raise RecordingError(f"{self.path}:{number}: t must be above that of the scrape before")
             before = scrape.time
             yield scrape
 
     def _read(self) -> Iterator[tuple[int, dict[str, Any]]]:
         number = 0
         try:
-            with _open(self._path, "rt") as file:
+            with _open(self.path, "rt") as file:
                 for number, text in enumerate(file, start=1):
                     yield number, self._object(number, text)
         except (OSError, EOFError, lzma.LZMAError) as error:
-            told = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or error
             where = f" after line {number}" if number else ""
-            raise RecordingError(f"{self._path}: cannot be read{where}: {told}") from error
+            raise RecordingError(f"{self.path}: cannot be read{where}: {reason}") from error
         except UnicodeDecodeError as error:
-            raise RecordingError(f"{self._path}: is not UTF-8 text after line {number}: {error.reason}") from error
+            raise RecordingError(f"{self.path}: is not UTF-8 text after line {number}: {error.reason}") from error
 
     def _object(self, number: int, text: str) -> dict[str, Any]:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RecordingError(f"{self._path}:{number}: no valid JSON: {error}") from error
+            raise RecordingError(f"{self.path}:{number}: no valid JSON: {error}") from error
         if not isinstance(line, dict):
-            raise RecordingError(f"{self._path}:{number}: expected an object")
+            raise RecordingError(f"{self.path}:{number}: expected an object")
         return line
 
     def _scrape(self, number: int, line: Mapping[str, Any]) -> RecordedScrape:
-        time, took = _number(line.get("t")), _number(line.get("took", 0.0))
+        time, took = _parse_number(line.get("t")), _parse_number(line.get("took", 0.0))
         if time is None or took is None or took < 0:
-            raise RecordingError(f"{self._path}:{number}: expected numbers for t and took")
+            raise RecordingError(f"{self.path}:{number}: expected numbers for t and took")
         if "error" in line:
-            return RecordedScrape(time, took, None, _error(str(line["error"])))
+            return RecordedScrape(time, took, _create_error(str(line["error"])))
         status, body = line.get("status"), line.get("body", "")
         if not isinstance(status, int) or not isinstance(body, str):
-            raise RecordingError(f"{self._path}:{number}: expected an error, or a status and a body")
-        answer = Response(status, str(line.get("content_type", "")), _bytes(body))
-        return RecordedScrape(time, took, answer, None)
+            raise RecordingError(f"{self.path}:{number}: expected an error, or a status and a body")
+        response = Response(status, str(line.get("content_type", "")), _encode_body(body))
+        return RecordedScrape(time, took, response)
 
 
-def _number(value: object) -> float | None:
+def _parse_number(value: object) -> float | None:
     """A finite number of a sensible size."""
     return float(value) if isinstance(value, int | float) and abs(value) < _BEYOND_TIME else None
 
 
-def _bytes(body: str) -> bytes:
+def _encode_body(body: str) -> bytes:
     """The bytes of a body: those that were no UTF-8 are kept as `RecordingWriter` wrote them."""
     try:
         return body.encode("utf-8", "surrogateescape")
@@ -145,7 +148,7 @@ def _bytes(body: str) -> bytes:
         return body.encode("utf-8", "surrogatepass")
 
 
-def _error(name: str) -> ScrapeError:
+def _create_error(name: str) -> ScrapeError:
     reason = _ERROR_NAMES.get(name, Reason.CONNECT)
     return ScrapeError(reason, f"recorded as {name}")
 
@@ -168,21 +171,21 @@ class RecordingWriter:
         self._path = path
         special = path.exists() and not path.is_file()
         self._written = path if special else path.with_name(f".{path.name}")
-        self._answers = 0
+        self._responses = 0
         try:
             self._file = _open(self._written, "wt")
         except OSError as error:
             raise RecordingError(f"{path}: cannot be written: {error.strerror}") from error
         self._write({"kind": "header", **header})
 
-    def answer(self, time: float, took: float, answer: Response) -> None:
-        """Keep an answer."""
-        body = answer.body.decode("utf-8", "surrogateescape")
-        line = {"t": time, "took": took, "status": answer.status, "content_type": answer.content_type, "body": body}
+    def write_response(self, time: float, took: float, response: Response) -> None:
+        """Keep a response."""
+        body = response.body.decode("utf-8", "surrogateescape")
+        line = {"t": time, "took": took, "status": response.status, "content_type": response.content_type, "body": body}
         self._write({"kind": "scrape", **line})
-        self._answers += 1
+        self._responses += 1
 
-    def error(self, time: float, took: float, error: ScrapeError) -> None:
+    def write_error(self, time: float, took: float, error: ScrapeError) -> None:
         """Keep a failure."""
         self._write({"kind": "scrape", "t": time, "took": took, "error": error.reason.value})
 
@@ -201,7 +204,7 @@ class RecordingWriter:
         try:
             self._file.close()
             if self._written != self._path:
-                self._written.replace(self._path) if self._answers else self._written.unlink()
+                self._written.replace(self._path) if self._responses else self._written.unlink()
         except OSError as failure:
             raise RecordingError(f"{self._path}: cannot be written: {failure.strerror}") from failure
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phasewatch import __version__
-from phasewatch.backends.vllm.client import VllmClient
+from phasewatch.backends import find_backend
+from phasewatch.backends.backend import Recorder
 from phasewatch.base.errors import ScrapeError
 from phasewatch.base.units import human_duration
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import Target
 from phasewatch.recordings.format import RecordingWriter
 from phasewatch.snapshot.target import ServerFacts
 
@@ -30,7 +31,7 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
     """Scrape a server at a fixed pace and write what it says; SIGINT or SIGTERM ends it early and keeps the file.
 
     Args:
-        target: the server.
+        target: the server, of a kind that can be recorded.
         duration: seconds to record for.
         interval: seconds between scrapes.
         output: file to write; one that exists is replaced once there is a page to write.
@@ -41,27 +42,29 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    engine = VllmClient(target)
+    create_recorder = find_backend(target.backend).create_recorder
+    assert create_recorder is not None  # noqa: S101  # the caller has made sure
+    recorder = create_recorder(target)
     planned = max(1, round(duration / interval))
     outcome = RecordingOutcome()
     try:
-        facts = await _facts(engine, stopped)
+        facts = await _fetch_facts(recorder, stopped)
         wall_start, start = time.time(), time.monotonic()
-        with RecordingWriter(output, _header(target, facts, interval, wall_start)) as writer:
+        with RecordingWriter(output, _create_header(target, facts, interval, wall_start)) as writer:
             for index in range(planned):
                 await _wait(stopped, start + index * interval - time.monotonic())
                 if stopped.is_set():
                     break
-                outcome = await _scrape(engine, writer, start, outcome)
-                _progress(outcome, planned, interval)
+                outcome = await _scrape(recorder, writer, start, outcome)
+                _report_progress(outcome, planned, interval)
     finally:
-        await engine.close()
+        await recorder.close()
     return outcome
 
 
-async def _facts(engine: VllmClient, stopped: asyncio.Event) -> ServerFacts:
+async def _fetch_facts(recorder: Recorder, stopped: asyncio.Event) -> ServerFacts:
     """What the server says of itself, unless it takes longer than the user's patience."""
-    asked, end = asyncio.ensure_future(engine.facts()), asyncio.ensure_future(stopped.wait())
+    asked, end = asyncio.ensure_future(recorder.fetch_facts()), asyncio.ensure_future(stopped.wait())
     await asyncio.wait({asked, end}, return_when=asyncio.FIRST_COMPLETED)
     end.cancel()
     if asked.done():
@@ -70,7 +73,7 @@ async def _facts(engine: VllmClient, stopped: asyncio.Event) -> ServerFacts:
     return ServerFacts()
 
 
-def _header(target: Target, facts: ServerFacts, interval: float, wall_start: float) -> dict[str, object]:
+def _create_header(target: Target, facts: ServerFacts, interval: float, wall_start: float) -> dict[str, object]:
     models = [
         {"id": name, "root": model.root, "max_model_len": model.max_model_len} for name, model in facts.models.items()
     ]
@@ -93,24 +96,24 @@ async def _wait(stopped: asyncio.Event, seconds: float) -> None:
 
 
 async def _scrape(
-    engine: VllmClient, writer: RecordingWriter, start: float, before: RecordingOutcome
+    recorder: Recorder, writer: RecordingWriter, start: float, before: RecordingOutcome
 ) -> RecordingOutcome:
     sent = time.monotonic()
     made = replace(before, scrapes=before.scrapes + 1)
     try:
-        answer = await engine.fetch()
+        response = await recorder.fetch()
     except ScrapeError as error:
-        writer.error(round(sent - start, 4), round(time.monotonic() - sent, 4), error)
+        writer.write_error(round(sent - start, 4), round(time.monotonic() - sent, 4), error)
         return replace(made, failed=made.failed + 1, last_error=error)
-    writer.answer(round(sent - start, 4), round(time.monotonic() - sent, 4), answer)
+    writer.write_response(round(sent - start, 4), round(time.monotonic() - sent, 4), response)
     try:
-        engine.interpret(answer)
+        recorder.parse_page(response)
     except ScrapeError as error:
         return replace(made, last_error=error)
     return replace(made, good=made.good + 1)
 
 
-def _progress(outcome: RecordingOutcome, planned: int, interval: float) -> None:
+def _report_progress(outcome: RecordingOutcome, planned: int, interval: float) -> None:
     """A line that is rewritten on a terminal; elsewhere one about every ten seconds."""
     terminal = sys.stderr.isatty()
     last = outcome.scrapes == planned

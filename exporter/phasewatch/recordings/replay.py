@@ -1,23 +1,20 @@
 """`phasewatch replay`: runs a recording through the pipeline of `serve`."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.core import Sample
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from phasewatch.backends.equipment import Equipment, resolve_devices
-from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.client import parse_page
-from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_failure, fold_page
-from phasewatch.base.errors import ScrapeError
-from phasewatch.config.resolve import Target
+from phasewatch import backends
+from phasewatch.backends.backend import Player
+from phasewatch.base.errors import RecordingError
+from phasewatch.config.resolve import resolve_target
+from phasewatch.config.settings import Target
 from phasewatch.metrics.collector import build_target_families
-from phasewatch.models.sources.folder import read_folder_costs
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import TargetSnapshot
@@ -33,35 +30,43 @@ def replay(recording: RecordingReader, target: Target) -> Iterator[tuple[float, 
         target: gives the name, the window and what is known of the server; its address is not contacted.
 
     Raises:
-        RecordingError: the recording cannot be read to its end.
+        RecordingError: the recording cannot be read to its end, or there is no replaying its kind of server.
     """
-    reader = PageReader()
-    facts = recording.header.facts
+    _, create_player = _find_player(recording)
+    player = create_player(target, recording.header.keys)
     wall_start = recording.header.wall_start
-    state = TargetState(equipment=_equipment(target))
     done = -1.0
     for scrape in recording.scrapes():
         # Other recorders may send a scrape before the one before has ended.
         done = max(scrape.time + scrape.took, done + SHORTEST_STEP)
         timing = ScrapeTiming(scrape.time, done, None if wall_start is None else wall_start + done)
-        try:
-            if scrape.error is not None:
-                raise scrape.error
-            page = parse_page(reader, scrape.answer) if scrape.answer else None
-        except ScrapeError as error:
-            state = fold_failure(state, error, timing)
-        else:
-            if page is not None:
-                # A recording knows one set of facts, those of its header; live they are asked for after a restart.
-                state = replace(fold_page(state, page, timing, target), facts=facts)
-        yield scrape.time, build_snapshot(state, target)
+        yield scrape.time, player.play(scrape.outcome, timing)
 
 
-def _equipment(target: Target) -> Equipment:
-    """What the configuration tells: this machine's devices and files are not those of the recording."""
-    device, _ = resolve_devices(target, ())
-    path = target.model.path
-    return Equipment(device, None if path is None else read_folder_costs(path)[0])
+def create_target(recording: RecordingReader, name: str) -> Target:
+    """A target of which nothing is known but its name, for a recording to play.
+
+    Raises:
+        ConfigError: the name cannot be used.
+        RecordingError: there is no replaying its kind of server.
+    """
+    keys = {"name": name, "backend": _find_player(recording)[0], "url": "http://recording.invalid"}
+    return resolve_target(keys, backends.list_rules())
+
+
+def _find_player(recording: RecordingReader) -> tuple[str, Callable[[Target, Mapping[str, Any]], Player]]:
+    """Name of the backend that a recording is of, and what plays it.
+
+    Raises:
+        RecordingError: there is no replaying its kind of server.
+    """
+    wanted = recording.header.backend
+    players = {backend.name: backend.create_player for backend in backends.BACKENDS if backend.create_player}
+    for name, create_player in players.items():
+        if name == wanted:
+            return name, create_player
+    known = ", ".join(players)
+    raise RecordingError(f"{recording.path}:1: a recording of {wanted!r}; this version replays {known} only")
 
 
 def as_json(recording: RecordingReader, target: Target) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One bounded HTTP request: a deadline for all of the answer, a cap on its size, every failure as a `ScrapeError`."""
+"""One bounded HTTP request: a deadline for all of the response, a cap on its size, every failure as a `ScrapeError`."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ import httpx
 from phasewatch import __version__
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.units import human_duration
-from phasewatch.config.resolve import Authorization, TlsConfig
+from phasewatch.config.settings import Authorization, TlsConfig
 
 HTTP_OK: Final = 200
 _MOST_SECRET: Final = 65_536
@@ -41,20 +41,22 @@ class Response:
     date: float | None = None
 
 
-def new_client(url: str, tls: TlsConfig | None, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+def new_client(
+    url: str, tls_config: TlsConfig | None, transport: httpx.AsyncBaseTransport | None = None
+) -> httpx.AsyncClient:
     """The client of one target: no proxies from the environment, no redirects.
 
     Args:
         url: the target's base address.
-        tls: trust and client certificate, for https.
+        tls_config: trust and client certificate, for https.
         transport: stands in for the network in tests.
 
     Raises:
-        ScrapeError: `tls` if a file of `tls` cannot be used.
+        ScrapeError: `tls` if a file of `tls_config` cannot be used.
     """
     return httpx.AsyncClient(
         base_url=url,
-        verify=_tls_context(url, tls),
+        verify=_create_tls_context(url, tls_config),
         transport=transport,
         trust_env=False,
         follow_redirects=False,
@@ -66,17 +68,19 @@ def new_client(url: str, tls: TlsConfig | None, transport: httpx.AsyncBaseTransp
     )
 
 
-def _tls_context(url: str, tls: TlsConfig | None) -> ssl.SSLContext:
+def _create_tls_context(url: str, tls_config: TlsConfig | None) -> ssl.SSLContext:
     if not url.startswith("https:"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; loading the system's trust would cost megabytes
     try:
-        context = ssl.create_default_context(cafile=str(tls.ca_file) if tls and tls.ca_file else None)
-        if tls and tls.cert_file:
+        context = ssl.create_default_context(
+            cafile=str(tls_config.ca_file) if tls_config and tls_config.ca_file else None
+        )
+        if tls_config and tls_config.cert_file:
             # Without a password OpenSSL would ask the terminal for that of a protected key.
-            context.load_cert_chain(tls.cert_file, tls.key_file, password="")
+            context.load_cert_chain(tls_config.cert_file, tls_config.key_file, password="")
     except (OSError, ssl.SSLError) as error:
         raise ScrapeError(Reason.TLS, f"a file of tls_config cannot be used: {error.strerror or error}") from error
-    if tls and tls.insecure_skip_verify:
+    if tls_config and tls_config.insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -159,9 +163,9 @@ async def _exchange(
             response = await client.send(request, stream=True)
             try:
                 if response.status_code == HTTP_OK:
-                    body = await _body(response, limit)
+                    body = await _read_body(response, limit)
                 else:
-                    body = await _body(response, error_limit) if error_limit else b""
+                    body = await _read_body(response, error_limit) if error_limit else b""
             finally:
                 await response.aclose()
     except (TimeoutError, httpx.TimeoutException) as error:
@@ -175,18 +179,18 @@ async def _exchange(
     except httpx.HTTPError as error:
         raise ScrapeError(Reason.INTERNAL, f"the request failed: {type(error).__name__}") from error
     return Response(
-        response.status_code, response.headers.get("content-type", ""), body, _date(response.headers.get("date"))
+        response.status_code, response.headers.get("content-type", ""), body, _parse_date(response.headers.get("date"))
     )
 
 
-def _date(told: str | None) -> float | None:
+def _parse_date(text: str | None) -> float | None:
     try:
-        return parsedate_to_datetime(told).timestamp() if told else None
+        return parsedate_to_datetime(text).timestamp() if text else None
     except (ValueError, OverflowError):
         return None
 
 
-async def _body(response: httpx.Response, limit: int) -> bytes:
+async def _read_body(response: httpx.Response, limit: int) -> bytes:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip", "x-gzip", "deflate"}:
         raise ScrapeError(Reason.PARSE, "the answer has a content encoding that was not asked for")

@@ -1,6 +1,6 @@
-"""Watches one target: scrapes it when told, and says in one line when trouble begins and ends.
+"""Watches one target: scrapes it when told, and logs one line when trouble begins and one when it ends.
 
-What differs between kinds of servers is in `vllmmonitor` and `ollamamonitor`.
+What differs between kinds of servers is in their backends.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.base.units import human_duration
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import Target
 from phasewatch.snapshot.health import Health, ScrapeTiming
 from phasewatch.snapshot.target import TargetSnapshot, create_snapshot, mark_stale
 

@@ -11,7 +11,7 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import Reason
 from phasewatch.base.units import human_duration
-from phasewatch.config.resolve import Limits, Target
+from phasewatch.config.settings import ServerSettings, Target
 from phasewatch.snapshot.health import Health, Trouble
 from phasewatch.snapshot.models import ModelDetails
 from phasewatch.snapshot.probes import ProbeRecord
@@ -31,7 +31,7 @@ class ServerFacts:
 
     version: str | None = None
     models: Mapping[str, ServedModel] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
+    server: ServerSettings = field(default_factory=ServerSettings)
 
 
 @dataclass(frozen=True, slots=True)

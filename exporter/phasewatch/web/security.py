@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phasewatch.base.errors import ConfigError, Problem
-from phasewatch.config.schema import File, Section
+from phasewatch.config.schema import File, SectionSchema, list_sections
 from phasewatch.config.yaml_file import describe_error, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -57,7 +57,7 @@ def _bcrypt_hash(value: str) -> str:
     return value
 
 
-class _TlsServerSchema(Section):
+class _TlsServerSchema(SectionSchema):
     cert_file: File
     key_file: File
     client_ca_file: File | None = None
@@ -71,12 +71,9 @@ class _TlsServerSchema(Section):
         return self
 
 
-class _WebSchema(Section):
+class _WebSchema(SectionSchema):
     tls_server_config: _TlsServerSchema | None = None
     basic_auth_users: dict[str, Annotated[str, AfterValidator(_bcrypt_hash)]] = Field(default_factory=dict)
-
-
-_SECTIONS: Final[dict[str, type[BaseModel]]] = {"tls_server_config": _TlsServerSchema}
 
 
 def load_web_config(path: Path | None) -> WebConfig:
@@ -93,7 +90,8 @@ def load_web_config(path: Path | None) -> WebConfig:
     except ValidationError as error:
         secret = frozenset({"basic_auth_users"})
         problems += [
-            describe_error(details, _WebSchema, _SECTIONS, secret) for details in error.errors(include_url=False)
+            describe_error(details, _WebSchema, list_sections(_WebSchema), secret)
+            for details in error.errors(include_url=False)
         ]
         raise ConfigError(problems) from error
     problems += _unusable(schema.basic_auth_users)

@@ -6,11 +6,11 @@ import pytest
 
 from phasewatch.analysis.advice import ADVICE, ASLEEP, COMPLAINTS, OLLAMA, Advice, choose_advice
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.config.resolve import Target
 from phasewatch.metrics.collector import TABLE
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from tests.support.paths import RECORDINGS, ROOT
+from tests.support.targets import new_target
 
 ALL = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values(), *OLLAMA.values()]
 CALM = {SaturationState.IDLE, SaturationState.HEALTHY}
@@ -80,7 +80,7 @@ EXAMPLE = re.compile(
 def test_every_example_is_what_the_recording_shows(example: tuple[str, ...]) -> None:
     state, name, second, running, waiting, usage = example
     recording = RecordingReader(RECORDINGS / f"{name}.jsonl.xz")
-    target = Target("recording", "vllm", "http://recording.invalid")
+    target = new_target("recording", "vllm", "http://recording.invalid")
     (engine,) = next(shown for time, shown in replay(recording, target) if time >= float(second)).engines
     load = engine.load
     assert (engine.state, load.requests_running, load.requests_waiting) == (state, float(running), float(waiting))

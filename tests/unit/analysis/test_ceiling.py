@@ -15,22 +15,19 @@ from phasewatch.analysis.ceiling import (
     Basis,
     Ceiling,
     Counted,
-    compute_ceiling,
     compute_decode_ceiling,
     compute_single_stream_ceiling,
 )
-from phasewatch.analysis.phases import compute_phases
-from phasewatch.analysis.queue import measure_load
 from phasewatch.analysis.samples import Histogram, Page
 from phasewatch.analysis.window import (
     EngineHistory,
     PageWindow,
     append_page,
-    compute_increase,
     extract_history,
     subtract_counters,
 )
 from phasewatch.backends.prometheus_page import PageReader
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.hardware.facts import ComputeRates, DeviceFacts, DeviceLayout, DeviceSource, Precision
 from phasewatch.models.costs import AttentionCosts, Experts, KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 from tests.support.pages import bodies
@@ -440,17 +437,7 @@ def test_behind_several_api_servers_steps_follow_from_latency() -> None:
     counted = replace(end, iteration_tokens=Histogram(0.0, 40.0))
     later = replace(counted, iteration_tokens=Histogram(0.0, 80.0), kv_cache_usage=0.9)
     past = EngineHistory((0.0, 10.0, 20.0), (start, counted, later), frozenset())
-    growth = compute_increase(past)
-    reading = compute_ceiling(
-        past,
-        growth,
-        compute_phases(past, growth, one_api_server=False, version=None),
-        measure_load(past, growth, alone=True),
-        DEVICE,
-        MODEL,
-        engines=1,
-        one_api_server=False,
-    )
+    reading = measured(past, DEVICE, MODEL, one_api_server=False)
     assert reading.memory_read_bytes_per_second["derived"] == 280
 
 
@@ -510,7 +497,7 @@ RECORDED = ModelCosts(
     attention=(AttentionCosts(4 * LAYERS * 9 * 64),),
     precision=Precision.BITS16,
 )
-PAGES = [(time, PageReader().read(body)) for time, body in bodies("mfu-metrics")]
+PAGES = [(time, PageReader(METRIC_NAMES).read(body)) for time, body in bodies("mfu-metrics")]
 
 
 def spans() -> dict[str, tuple[float, float]]:

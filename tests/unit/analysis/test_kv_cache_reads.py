@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from phasewatch.analysis.kv_cache_reads import KvCacheReads, compute_kv_cache_reads
-from phasewatch.analysis.samples import EngineSample, Histogram
+from phasewatch.analysis.samples import EngineSample
 from phasewatch.analysis.window import EngineHistory
 from phasewatch.models.costs import AttentionCosts, KvCache, KvLayers, ModelCosts, ModelSource
 
@@ -13,15 +13,15 @@ MODEL = ModelCosts(
     kv_cache=KvCache((KvLayers(1.0), KvLayers(2.0, span=50)), 2.0, ModelSource.CONFIG_JSON),
     attention=(AttentionCosts(3.0), AttentionCosts(5.0, span=50)),
 )
-START = EngineSample(requests_running=4.0, kv_cache_usage=0.4, iteration_tokens=Histogram(0.0, 0.0))
-PAST = EngineHistory((0.0, 10.0), (START, replace(START, iteration_tokens=Histogram(0.0, 30.0))), frozenset())
+START = EngineSample(requests_running=4.0, kv_cache_usage=0.4)
+PAST = EngineHistory((0.0, 10.0), (START, START))
 """Four streams of 100 tokens each, in a cache of 1,000."""
 
 
 def found(
     past: EngineHistory = PAST, capacity: float | None = 1000.0, model: ModelCosts = MODEL, steps: float | None = 3.0
 ) -> KvCacheReads | None:
-    return compute_kv_cache_reads(past, capacity, model, steps=steps, one_api_server=True)
+    return compute_kv_cache_reads(past, capacity, model, steps=steps, interval_steps=(30.0,))
 
 
 def test_a_step_reads_and_attends_to_what_each_stream_holds_within_its_window() -> None:
@@ -37,7 +37,7 @@ def test_what_the_model_does_not_tell_is_unknown_alone() -> None:
 
 @pytest.mark.parametrize("blind", [replace(START, kv_cache_usage=None), replace(START, requests_running=None)])
 def test_without_a_gauge_nothing_is_known_unless_there_was_no_step(blind: EngineSample) -> None:
-    silent = replace(PAST, samples=(blind, replace(blind, iteration_tokens=Histogram(0.0, 30.0))))
+    silent = replace(PAST, samples=(blind, blind))
     assert found(silent) is None
     assert found(silent, steps=None) is None
     assert found(silent, steps=0.0) == KvCacheReads(0.0, 0.0)

@@ -12,10 +12,11 @@ from phasewatch.analysis.queue import (
     fit_slope,
     measure_load,
     measure_token_stall,
-    read_kv_cache_capacity,
 )
 from phasewatch.analysis.samples import EngineSample
-from phasewatch.analysis.window import EngineHistory, Increase, subtract_counters
+from phasewatch.analysis.window import EngineHistory
+
+CAPACITY = 4000.0
 
 
 def history(*waiting: float | None, usage: float | None = 0.25, running: float = 2.0) -> EngineHistory:
@@ -25,7 +26,6 @@ def history(*waiting: float | None, usage: float | None = 0.25, running: float =
             requests_waiting=count,
             kv_cache_usage=usage,
             preemptions=float(index),
-            cache_config={"kv_cache_size_tokens": "4000"},
         )
         for index, count in enumerate(waiting)
     )
@@ -33,21 +33,21 @@ def history(*waiting: float | None, usage: float | None = 0.25, running: float =
 
 
 def test_a_burst_between_two_prometheus_scrapes_stays_visible_as_the_peak() -> None:
-    found = measure_load(history(0, 40, 0, 0), None, alone=True)
+    found = measure_load(history(0, 40, 0, 0), CAPACITY)
     assert (found.requests_waiting, found.requests_waiting_peak) == (0, 40)
 
 
 def test_the_peak_of_the_cache_comes_from_every_scrape() -> None:
     past = history(0, 0, 0)
     samples = (past.samples[0], replace(past.samples[1], kv_cache_usage=0.97), past.samples[2])
-    found = measure_load(replace(past, samples=samples), None, alone=True)
+    found = measure_load(replace(past, samples=samples), CAPACITY)
     assert (found.kv_cache_usage_ratio, found.kv_cache_usage_ratio_peak) == (0.25, 0.97)
 
 
 def test_growth_is_the_slope_of_the_queue() -> None:
-    assert measure_load(history(1, 3, 5, 7), None, alone=True).requests_waiting_growth_per_second == 2
-    assert measure_load(history(4), None, alone=True).requests_waiting_growth_per_second is None
-    assert measure_load(history(None, None), None, alone=True).requests_waiting_growth_per_second is None
+    assert measure_load(history(1, 3, 5, 7), CAPACITY).requests_waiting_growth_per_second == 2
+    assert measure_load(history(4), CAPACITY).requests_waiting_growth_per_second is None
+    assert measure_load(history(None, None), CAPACITY).requests_waiting_growth_per_second is None
 
 
 @given(st.floats(-50, 50), st.floats(-1000, 1000), st.lists(st.integers(0, 600), min_size=2, max_size=60, unique=True))
@@ -56,40 +56,21 @@ def test_the_slope_of_a_line_is_that_of_the_line(rise: float, offset: float, tim
 
 
 def test_used_tokens_and_the_context_of_a_request_follow_from_usage() -> None:
-    found = measure_load(history(0, usage=0.25, running=2), None, alone=True)
+    found = measure_load(history(0, usage=0.25, running=2), CAPACITY)
     assert (found.kv_cache_capacity_tokens, found.kv_cache_used_tokens, found.context_tokens) == (4000, 1000, 500)
 
 
 def test_nothing_running_has_no_context() -> None:
-    assert measure_load(history(0, running=0), None, alone=True).context_tokens is None
+    assert measure_load(history(0, running=0), CAPACITY).context_tokens is None
 
 
 def test_an_unknown_usage_leaves_the_used_tokens_unknown() -> None:
-    assert measure_load(history(0, usage=None), None, alone=True).kv_cache_used_tokens is None
+    assert measure_load(history(0, usage=None), CAPACITY).kv_cache_used_tokens is None
 
 
 def test_preemptions_are_a_rate() -> None:
     past = history(0, 0, 0, 0, 0)
-    growth = Increase(4.0, subtract_counters(past.samples[0], past.samples[-1]))
-    assert measure_load(past, growth, alone=True).preemptions_per_second == 1
-
-
-@pytest.mark.parametrize(
-    ("config", "alone", "capacity"),
-    [
-        ({"kv_cache_size_tokens": "512", "num_gpu_blocks": "9", "block_size": "16"}, False, 512),
-        ({"num_gpu_blocks": "100", "block_size": "16"}, True, 1600),
-        ({"kv_cache_size_tokens": "None", "num_gpu_blocks": "100", "block_size": "16"}, True, 1600),
-        ({"num_gpu_blocks": "100", "block_size": "16"}, False, None),
-        ({"num_gpu_blocks": "None", "block_size": "16"}, True, None),
-        ({"num_gpu_blocks": "100", "block_size": "16", "mamba_block_size": "64"}, True, None),
-        ({}, True, None),
-    ],
-)
-def test_the_capacity_is_what_the_server_says_or_unknown(
-    config: dict[str, str], alone: bool, capacity: float | None
-) -> None:
-    assert read_kv_cache_capacity(EngineSample(cache_config=config), alone=alone) == capacity
+    assert measure_load(past, CAPACITY).preemptions_per_second == 1
 
 
 def stalls(*steps: tuple[float, float | None]) -> list[float | None]:

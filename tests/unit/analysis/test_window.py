@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
-from phasewatch.analysis.window import Increase, PageWindow, append_page, compute_increase, extract_history
+from phasewatch.analysis.window import EngineHistory, PageWindow, append_page, extract_history
 
 KEY = EngineKey("m", "0")
 
@@ -23,12 +23,14 @@ def pushed(*steps: tuple[float, EngineSample], length: float = 60, window: PageW
     return window
 
 
-def grown(window: PageWindow) -> Increase | None:
-    return compute_increase(extract_history(window, KEY))
+def grown(window: PageWindow) -> EngineHistory | None:
+    """The history, if it is long enough for anything to have grown."""
+    past = extract_history(window, KEY)
+    return past if past.seconds else None
 
 
 def span(window: PageWindow) -> tuple[float, float]:
-    return window.snapshots[0].time, window.snapshots[-1].time
+    return window.pages[0].time, window.pages[-1].time
 
 
 def test_a_single_page_tells_no_increase() -> None:
@@ -38,7 +40,7 @@ def test_a_single_page_tells_no_increase() -> None:
 def test_the_increase_is_that_between_the_ends() -> None:
     found = grown(pushed((0, sample(5)), (1, sample(6)), (2.5, sample(9))))
     assert found is not None
-    assert (found.seconds, found.grown.generation_tokens) == (2.5, 4)
+    assert (found.seconds, found.growth.generation_tokens) == (2.5, 4)
 
 
 @pytest.mark.parametrize("interval", [0.5, 1.0, 5.0, 15.0, 30.0, 60.0])
@@ -94,7 +96,7 @@ def test_a_counter_that_falls_or_began_anew_restarts_the_window_of_the_whole_tar
     window = append_page(window, Page(None, False, {KEY: before, other: before}), 1, 60)
     window = append_page(window, Page(None, False, {KEY: replace(before, **after), other: before}), 2, 60)  # type: ignore[arg-type]
     assert span(window) == (2, 2)
-    assert compute_increase(extract_history(window, other)) is None
+    assert extract_history(window, other).growth == EngineSample()
 
 
 def test_another_start_of_the_process_restarts_the_window_even_if_every_counter_is_higher() -> None:
@@ -110,36 +112,26 @@ def test_a_falling_sum_drops_that_histogram_only_until_it_has_left_the_window() 
     window = pushed(step(0, 5), step(1, 6), step(2, -1990), step(3, -1989), length=10)
     found = grown(window)
     assert found is not None
-    assert found.grown.queue_time is None
-    assert found.grown.generation_tokens == 3
-    assert found.grown.prefill_time is not None
+    assert found.growth.queue_time is None
+    assert found.growth.generation_tokens == 3
+    assert found.growth.prefill_time is not None
     window = pushed(*(step(time, -1992 + time) for time in range(4, 13)), window=window, length=10)
     found = grown(window)
     assert span(window) == (2, 12)
     assert found is not None
-    assert found.grown.queue_time == Histogram(10, 10)
+    assert found.growth.queue_time == Histogram(10, 10)
 
 
-def test_a_prefill_longer_than_any_request_drops_it_and_the_queue_time_of_the_same_request() -> None:
-    edges = (1.0, 10.0, 100.0, float("inf"))
+def test_a_histogram_that_its_backend_calls_corrupt_is_dropped_alone() -> None:
+    def step(time: float) -> Page:
+        histogram = Histogram(time, time)
+        return Page(None, False, {KEY: sample(time, queue_time=histogram, prefill_time=histogram)})
 
-    def step(time: float, prefills: tuple[float, ...], requests: tuple[float, ...]) -> tuple[float, EngineSample]:
-        facts = {
-            "queue_time": Histogram(time, prefills[-1]),
-            "prefill_time": Histogram(time, prefills[-1], edges, prefills),
-            "request_latency": Histogram(time, requests[-1], edges, requests),
-        }
-        return time, sample(time, **facts)
-
-    start = step(0, (0, 0, 0, 0), (0, 0, 0, 0))
-    good = grown(pushed(start, step(1, (20, 21, 21, 21), (2, 20, 21, 21))))
-    assert good is not None
-    assert good.grown.prefill_time is not None
-    # Twenty honest requests, and one that seems to have been in prefill for longer than any of them lasted.
-    bad = grown(pushed(start, step(1, (20, 20, 20, 21), (2, 21, 21, 21))))
-    assert bad is not None
-    assert (bad.grown.prefill_time, bad.grown.queue_time) == (None, None)
-    assert bad.grown.request_latency is not None
+    window = append_page(PageWindow(), step(0), 0, 60)
+    window = append_page(window, step(1), 1, 60, {KEY: ("prefill_time",)})
+    past = extract_history(append_page(window, step(2), 2, 60), KEY)
+    assert past.growth.prefill_time is None
+    assert past.growth.queue_time == Histogram(2, 2)
 
 
 def test_a_gap_that_empties_the_window_is_no_restart() -> None:
@@ -154,7 +146,7 @@ def test_a_series_that_appears_late_restarts_the_engine_and_never_counts_from_no
     assert grown(window) is None
     found = grown(pushed((3, replace(late, preemptions=901.0)), window=window))
     assert found is not None
-    assert (found.seconds, found.grown.preemptions) == (1, 1)
+    assert (found.seconds, found.growth.preemptions) == (1, 1)
 
 
 def test_a_series_that_is_missing_once_gives_no_jump_when_it_returns() -> None:
@@ -162,7 +154,7 @@ def test_a_series_that_is_missing_once_gives_no_jump_when_it_returns() -> None:
     window = pushed((0, full), (1, full), (2, sample(7)))
     found = grown(window)
     assert found is not None
-    assert found.grown.preemptions is None
+    assert found.growth.preemptions is None
     assert grown(pushed((3, full), window=window)) is None
 
 
@@ -196,5 +188,5 @@ def test_whatever_happens_no_increase_is_negative_or_longer_than_the_window(
         found = grown(window)
         if found is not None:
             assert 0 < found.seconds <= 75
-            assert found.grown.generation_tokens is not None
-            assert found.grown.generation_tokens >= 0
+            assert found.growth.generation_tokens is not None
+            assert found.growth.generation_tokens >= 0

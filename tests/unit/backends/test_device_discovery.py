@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,30 +11,33 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from phasewatch.backends.device_discovery import LOOKS_AGAIN, PAGE_LIMIT, DeviceFinder
-from phasewatch.config.resolve import parse_config
+from phasewatch.backends.device_discovery import PAGE_LIMIT, RETRY_TICKS, DeviceDiscovery
+from phasewatch.backends.equipment import resolve_devices
 from phasewatch.hardware.detect import DetectedDevices, parse_dcgm_page
-from phasewatch.hardware.facts import DeviceFacts, DeviceSource
+from phasewatch.hardware.facts import DeviceFacts, DeviceLayout, DeviceSource
+from tests.support.targets import parse_config
 
 REMOTE = "http://server.invalid:8000"
 LOCAL = "http://127.0.0.1:8000"
 DCGM = 'DCGM_FI_DEV_FB_FREE{gpu="0",UUID="GPU-1",modelName="NVIDIA L40S"} 45000\n'
 
+RESOLVE = partial(resolve_devices, usual_layout=DeviceLayout.TENSOR)
 
-def finder(url: str, answers: list[httpx.Response] | None = None, **keys: Any) -> DeviceFinder:
+
+def finder(url: str, answers: list[httpx.Response] | None = None, **keys: Any) -> DeviceDiscovery:
     """A finder whose DCGM exporter gives these answers, one after the other."""
     text = f"targets: [{{name: chat, backend: vllm, url: '{url}', {', '.join(f'{k}: {v}' for k, v in keys.items())}}}]"
     left = iter(answers or [])
-    return DeviceFinder(parse_config(text).targets[0], httpx.MockTransport(lambda _: next(left)))
+    return DeviceDiscovery(parse_config(text).targets[0], RESOLVE, httpx.MockTransport(lambda _: next(left)))
 
 
 def page(body: str, status: int = 200) -> httpx.Response:
     return httpx.Response(status, stream=httpx.ByteStream(body.encode()))
 
 
-def found(seeker: DeviceFinder, times: int = 1) -> tuple[list[DeviceFacts | None], list[str]]:
+def found(seeker: DeviceDiscovery, times: int = 1) -> tuple[list[DeviceFacts | None], list[str]]:
     async def work() -> list[DeviceFacts | None]:
-        return [await seeker.find() for _ in range(times)]
+        return [await seeker.discover() for _ in range(times)]
 
     with capture_logs() as logs:
         devices = asyncio.run(work())
@@ -90,9 +94,9 @@ def test_a_dcgm_exporter_tells_of_a_target_elsewhere() -> None:
 
 def test_the_devices_are_found_once() -> None:
     once = finder(REMOTE, [page(DCGM)], device_from="http://dcgm.invalid:9400/metrics")
-    (first, *others), _ = found(once, times=1 + 2 * LOOKS_AGAIN)
+    (first, *others), _ = found(once, times=1 + 2 * RETRY_TICKS)
     assert first is not None
-    assert others == [None] * 2 * LOOKS_AGAIN
+    assert others == [None] * 2 * RETRY_TICKS
 
 
 @pytest.mark.usefixtures("l4")
@@ -100,14 +104,14 @@ def test_a_driver_that_comes_up_later_is_found_at_the_fourth_look(monkeypatch: p
     seeker = finder(LOCAL)
     with monkeypatch.context() as absent:
         absent.setitem(sys.modules, "pynvml", None)
-        (first, *others), (note,) = found(seeker, times=LOOKS_AGAIN + 1)
+        (first, *others), (note,) = found(seeker, times=RETRY_TICKS + 1)
     assert first == DeviceFacts()
-    assert others == [None] * LOOKS_AGAIN
+    assert others == [None] * RETRY_TICKS
     assert note.startswith("no device is known")
-    later, notes = found(seeker, times=LOOKS_AGAIN)
+    later, notes = found(seeker, times=RETRY_TICKS)
     assert [facts.name for facts in later if facts] == ["L4"]
     assert notes == []
-    assert found(seeker, times=2 * LOOKS_AGAIN) == ([None] * 2 * LOOKS_AGAIN, [])
+    assert found(seeker, times=2 * RETRY_TICKS) == ([None] * 2 * RETRY_TICKS, [])
 
 
 def test_a_page_beyond_its_own_limit_is_not_read() -> None:

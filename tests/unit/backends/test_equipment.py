@@ -12,13 +12,15 @@ from phasewatch.backends.equipment import (
     describe_unused_settings,
     is_local,
     read_root_costs,
-    resolve_devices,
 )
-from phasewatch.config.resolve import Target, parse_config
+from phasewatch.backends.ollama.devices import resolve_ollama_devices
+from phasewatch.backends.vllm.scraper import resolve_vllm_devices
+from phasewatch.config.settings import Target
 from phasewatch.hardware.detect import ReportedDevice
 from phasewatch.hardware.facts import DeviceLayout, DeviceSource
 from phasewatch.models.costs import KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 from phasewatch.models.settings import ModelSettings
+from tests.support.targets import parse_config
 
 DENSE = ModelCosts(
     weight_bytes=16e9,
@@ -48,7 +50,7 @@ def test_any_other_address_is_not(url: str) -> None:
 
 
 def test_a_configured_name_is_looked_up_and_beats_what_is_reported() -> None:
-    facts, notes = resolve_devices(target(name="NVIDIA L40S", count=2), (ReportedDevice("NVIDIA L4", 24e9),))
+    facts, notes = resolve_vllm_devices(target(name="NVIDIA L40S", count=2), (ReportedDevice("NVIDIA L4", 24e9),))
     assert (facts.name, facts.count, facts.memory_bandwidth, facts.bandwidth_source) == (
         "L40S",
         2,
@@ -59,25 +61,27 @@ def test_a_configured_name_is_looked_up_and_beats_what_is_reported() -> None:
 
 
 def test_what_is_reported_is_looked_up_where_nothing_is_configured() -> None:
-    facts, _ = resolve_devices(target(), (ReportedDevice("NVIDIA H100 80GB HBM3", 85.5e9, memory_bandwidth=3352e9),))
+    facts, _ = resolve_vllm_devices(
+        target(), (ReportedDevice("NVIDIA H100 80GB HBM3", 85.5e9, memory_bandwidth=3352e9),)
+    )
     assert (facts.memory_bandwidth, facts.bandwidth_source) == (3350e9, DeviceSource.TABLE)
 
 
 def test_a_configured_figure_beats_the_table() -> None:
-    facts, _ = resolve_devices(target(name="NVIDIA L40S", memory_bandwidth="800GB/s"), ())
+    facts, _ = resolve_vllm_devices(target(name="NVIDIA L40S", memory_bandwidth="800GB/s"), ())
     assert (facts.memory_bandwidth, facts.bandwidth_source) == (800e9, DeviceSource.CONFIG)
 
 
 def test_an_unknown_device_has_no_figure_and_a_note() -> None:
-    facts, notes = resolve_devices(target(name="Quantum 9000"), ())
+    facts, notes = resolve_vllm_devices(target(name="Quantum 9000"), ())
     assert facts.memory_bandwidth is None
     assert len(notes) == 1
 
 
 def test_vllm_divides_layers_and_ollama_hands_them_out() -> None:
-    assert resolve_devices(target("vllm"), ())[0].layout is DeviceLayout.TENSOR
-    assert resolve_devices(target("ollama"), ())[0].layout is DeviceLayout.PIPELINE
-    assert resolve_devices(target("ollama", layout="replica"), ())[0].layout is DeviceLayout.REPLICA
+    assert resolve_vllm_devices(target("vllm"), ())[0].layout is DeviceLayout.TENSOR
+    assert resolve_ollama_devices(target("ollama"), ())[0].layout is DeviceLayout.PIPELINE
+    assert resolve_ollama_devices(target("ollama", layout="replica"), ())[0].layout is DeviceLayout.REPLICA
 
 
 @pytest.mark.parametrize(("url", "known"), [("http://127.0.0.1:8000", 30e9), ("http://server.invalid:8000", None)])
@@ -91,7 +95,7 @@ def test_the_measured_memory_is_that_of_targets_on_this_machine_alone(
     measure.store_measurement(
         measure.MemoryMeasurement(30e9, 1, 2**28, measure.read_processor_name(), "2026-11-29T20:00:00+00:00", (run,))
     )
-    assert resolve_devices(target(url=url, name="CPU"), ())[0].memory_bandwidth == known
+    assert resolve_vllm_devices(target(url=url, name="CPU"), ())[0].memory_bandwidth == known
 
 
 def test_a_model_that_is_not_on_this_machine_costs_nothing_known() -> None:
@@ -170,14 +174,16 @@ def test_the_operators_figures_beat_everything() -> None:
 
 
 def test_a_processor_of_the_table_is_the_hosts_memory_of_an_ollama() -> None:
-    facts, notes = resolve_devices(target("ollama", name="CPU DDR5-5600 dual channel"), ())
+    facts, notes = resolve_ollama_devices(target("ollama", name="CPU DDR5-5600 dual channel"), ())
     assert facts.cpu_memory_bandwidth == pytest.approx(89.6e9)
     assert notes == ()
-    told, _ = resolve_devices(target("ollama", name="CPU DDR5-5600 dual channel", cpu_memory_bandwidth="50GB/s"), ())
+    told, _ = resolve_ollama_devices(
+        target("ollama", name="CPU DDR5-5600 dual channel", cpu_memory_bandwidth="50GB/s"), ()
+    )
     assert told.cpu_memory_bandwidth == 50e9
 
 
 def test_an_ollama_whose_host_is_known_needs_no_device() -> None:
-    assert resolve_devices(target("ollama", cpu_memory_bandwidth="50GB/s"), ())[1] == ()
-    assert resolve_devices(target("ollama"), ())[1] != ()
-    assert resolve_devices(target("ollama", name="Quantum 9000", cpu_memory_bandwidth="50GB/s"), ())[1] != ()
+    assert resolve_ollama_devices(target("ollama", cpu_memory_bandwidth="50GB/s"), ())[1] == ()
+    assert resolve_ollama_devices(target("ollama"), ())[1] != ()
+    assert resolve_ollama_devices(target("ollama", name="Quantum 9000", cpu_memory_bandwidth="50GB/s"), ())[1] != ()

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from phasewatch.analysis.samples import EngineKey, EngineSample, Page
+from phasewatch.backends.metric_table import MetricKind
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.metric_names import UPSTREAM, Kind
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.base.errors import Reason, ScrapeError
 from tests.support.pages import body_at, histogram, page
 
@@ -19,7 +20,7 @@ GOOD = page({"generation_tokens_total": 5})
 
 
 def read(text: str) -> EngineSample:
-    engines = PageReader().read(text).engines
+    engines = PageReader(METRIC_NAMES).read(text).engines
     assert list(engines) == [KEY]
     return engines[KEY]
 
@@ -35,10 +36,10 @@ def test_every_prefix_gives_the_same_sample(prefix: str) -> None:
 
 
 def spellings() -> Iterator[tuple[str, str]]:
-    for upstream in UPSTREAM:
+    for upstream in METRIC_NAMES.metrics:
         where = ",".join(f'{label}="{value}"' for label, value in upstream.where.items())
         for name in upstream.names:
-            for suffix in {Kind.GAUGE: ("",), Kind.COUNTER: ("", "_total")}.get(upstream.kind, ()):
+            for suffix in {MetricKind.GAUGE: ("",), MetricKind.COUNTER: ("", "_total")}.get(upstream.kind, ()):
                 yield upstream.field, f"{name}{suffix}{{{where}}}" if where else f"{name}{suffix}"
 
 
@@ -52,7 +53,7 @@ def test_what_is_counted_for_a_model_counts_for_each_of_its_engines() -> None:
     text = "".join(page({"num_requests_running": 1}, labels=f'engine="{rank}",model_name="m"') for rank in (3, 4))
     for reason, count in (("max_num_queued_reqs", 5), ("max_num_queued_tokens", 2)):
         text += page({"admission_rejections_total": count}, labels=f'model_name="m",reason="{reason}"')
-    engines = PageReader().read(text).engines
+    engines = PageReader(METRIC_NAMES).read(text).engines
     assert {key.engine: sample.rejections for key, sample in engines.items()} == {"3": 7, "4": 7}
 
 
@@ -60,7 +61,7 @@ def test_what_is_counted_for_a_model_counts_for_each_of_its_engines() -> None:
 def test_a_histogram_is_read_with_the_buckets_that_are_there(name: str) -> None:
     latency = read(page(histogram(name, [0.01, 0.5], [1, 2, 3], 4.5))).inter_token_latency
     assert latency is not None
-    assert latency.edges == (0.01, 0.5, float("inf"))
+    assert latency.upper_bounds == (0.01, 0.5, float("inf"))
     assert latency.cumulative == (1, 3, 6)
     assert (latency.sum, latency.count) == (4.5, 6)
 
@@ -78,7 +79,7 @@ def test_each_model_and_engine_has_a_sample_of_its_own() -> None:
     text = page({"generation_tokens_total": 1}) + page(
         {"generation_tokens_total": 2}, labels='engine="1",model_name="m"'
     )
-    engines = PageReader().read(text).engines
+    engines = PageReader(METRIC_NAMES).read(text).engines
     assert {key.engine: sample.generation_tokens for key, sample in engines.items()} == {"0": 1, "1": 2}
 
 
@@ -114,7 +115,7 @@ def test_openmetrics_timestamps_and_exemplars_are_passed_over() -> None:
         'vllm:inter_token_latency_seconds_sum{model_name="m",engine="0"} 0.2\n'
         "# EOF\n"
     )
-    sample = PageReader().read(text, openmetrics=True).engines[KEY]
+    sample = PageReader(METRIC_NAMES).read(text, openmetrics=True).engines[KEY]
     assert sample.generation_tokens == 5
     assert sample.inter_token_latency is not None
     assert sample.inter_token_latency.cumulative == (4, 4)
@@ -123,19 +124,19 @@ def test_openmetrics_timestamps_and_exemplars_are_passed_over() -> None:
 def test_labels_are_read_as_prometheus_reads_them() -> None:
     name = r"a \"quoted\" \\ back\nslash } , { x=\"1\""
     text = f'vllm:generation_tokens_total{{ engine = "0" , model_name="{name}", }} 5\n'
-    (key,) = PageReader().read(text).engines
+    (key,) = PageReader(METRIC_NAMES).read(text).engines
     (family,) = text_string_to_metric_families(text.replace(" engine = ", "engine=").replace(" , ", ",", 1))
     assert key.model_name == family.samples[0].labels["model_name"]
 
 
 def test_a_multiprocess_page_without_gauges_is_read() -> None:
-    (sample,) = PageReader().read(body_at("two-api-servers", 0)).engines.values()
+    (sample,) = PageReader(METRIC_NAMES).read(body_at("two-api-servers", 0)).engines.values()
     assert sample.requests_running is None
     assert sample.generation_tokens == 0
 
 
 def test_the_cache_configuration_is_joined_by_engine() -> None:
-    engines = PageReader().read(body_at("data-parallel", 30)).engines
+    engines = PageReader(METRIC_NAMES).read(body_at("data-parallel", 30)).engines
     assert [sample.cache_config["kv_cache_size_tokens"] for sample in engines.values()] == ["46592", "46592"]
 
 
@@ -145,25 +146,25 @@ def test_the_cache_configuration_is_left_out_where_two_models_share_an_engine_in
         + page({"generation_tokens_total": 1}, labels='engine="0",model_name="n"')
         + 'vllm:cache_config_info{engine="0",kv_cache_size_tokens="512"} 1.0\n'
     )
-    assert [dict(sample.cache_config) for sample in PageReader().read(text).engines.values()] == [{}, {}]
+    assert [dict(sample.cache_config) for sample in PageReader(METRIC_NAMES).read(text).engines.values()] == [{}, {}]
 
 
 def test_a_remembered_series_reads_like_a_new_one() -> None:
-    reader = PageReader()
+    reader = PageReader(METRIC_NAMES)
     for time in (0, 30, 60):
         text = body_at("data-parallel", time)
-        assert reader.read(text) == PageReader().read(text)
+        assert reader.read(text) == PageReader(METRIC_NAMES).read(text)
 
 
 def test_only_series_on_the_newest_page_are_remembered() -> None:
-    reader = PageReader()
+    reader = PageReader(METRIC_NAMES)
     for model in range(50):
         reader.read(page({"generation_tokens_total": 1}, labels=f'engine="0",model_name="m{model}"'))
     assert len(reader._by_text) == len(reader._by_identity) == 1  # noqa: SLF001
 
 
 def test_a_server_that_has_served_nothing_yet_is_no_mistake() -> None:
-    assert PageReader().read('vllm:cache_config_info{block_size="128"} 1.0\n').engines == {}
+    assert PageReader(METRIC_NAMES).read('vllm:cache_config_info{block_size="128"} 1.0\n').engines == {}
 
 
 def test_usage_that_each_process_remembers_gives_way_to_that_of_the_engine() -> None:
@@ -175,8 +176,8 @@ def test_usage_that_each_process_remembers_gives_way_to_that_of_the_engine() -> 
 
 
 def test_the_start_of_the_process_and_the_dialect_are_told() -> None:
-    assert PageReader().read(GOOD + "process_start_time_seconds 5\n") == Page(5.0, False, {KEY: read(GOOD)})
-    assert PageReader().read(GOOD + "# EOF\n") == Page(None, True, {KEY: read(GOOD)})
+    assert PageReader(METRIC_NAMES).read(GOOD + "process_start_time_seconds 5\n") == Page(5.0, False, {KEY: read(GOOD)})
+    assert PageReader(METRIC_NAMES).read(GOOD + "# EOF\n") == Page(None, True, {KEY: read(GOOD)})
 
 
 def test_a_cache_that_is_more_than_full_says_nothing() -> None:
@@ -189,7 +190,7 @@ def test_a_page_of_very_many_engines_is_refused_and_read_in_linear_time() -> Non
 
 
 def test_pages_that_fail_leave_nothing_behind() -> None:
-    reader = PageReader()
+    reader = PageReader(METRIC_NAMES)
     for number in range(20):
         with pytest.raises(ScrapeError):
             reader.read(page({"generation_tokens_total": 1}, labels=f'model_name="m{number}"') + "vllm:x{\n")
@@ -210,7 +211,7 @@ def test_the_cache_of_replicas_that_share_a_page_is_unknown() -> None:
 
 def failure(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
     with pytest.raises(ScrapeError) as caught:
-        PageReader().read(text, openmetrics=openmetrics)
+        PageReader(METRIC_NAMES).read(text, openmetrics=openmetrics)
     return caught.value.reason, caught.value.message
 
 
@@ -271,7 +272,7 @@ def test_every_sample_agrees_with_the_parser_of_prometheus_client(recording: str
         for sample in family.samples
         if "engine" in sample.labels and sample.labels.keys() == {"engine", "model_name"}
     }
-    for key, sample in PageReader().read(text).engines.items():
+    for key, sample in PageReader(METRIC_NAMES).read(text).engines.items():
         assert sample.generation_tokens == expected["vllm:generation_tokens_total", key.engine]
         assert sample.requests_running == expected["vllm:num_requests_running", key.engine]
         assert sample.created == expected.get(("vllm:generation_tokens_created", key.engine))
@@ -287,7 +288,7 @@ def test_every_sample_agrees_with_the_parser_of_prometheus_client(recording: str
 @given(st.text(alphabet='vllm:generation_tokens_total{}="0, \\\n1e+#', max_size=200))
 def test_no_text_makes_the_reader_raise_anything_but_a_scrape_error(text: str) -> None:
     try:
-        PageReader().read(text)
+        PageReader(METRIC_NAMES).read(text)
     except ScrapeError as error:
         assert error.reason in {Reason.PARSE, Reason.NO_METRICS}  # noqa: PT017  # most texts raise, some need not
 
@@ -307,8 +308,8 @@ def test_a_hostile_line_takes_no_more_than_linear_time() -> None:
 
 def test_the_names_table_has_each_name_once() -> None:
     seen = [
-        (name, tuple(upstream.where.items()), upstream.kind is Kind.CREATED)
-        for upstream in UPSTREAM
+        (name, tuple(upstream.where.items()), upstream.kind is MetricKind.CREATED)
+        for upstream in METRIC_NAMES.metrics
         for name in upstream.names
     ]
     assert len(seen) == len(set(seen))

@@ -275,8 +275,8 @@ def test_record_writes_what_replay_reads(tmp_path: Path, capsys: pytest.CaptureF
         assert main(["record", *words]) == 0
     assert f"wrote {output}: 3 scrapes, 0 failed" in capsys.readouterr().err
     recording = RecordingReader(output)
-    assert (recording.header.engine, recording.header.facts.version) == ("vllm", "0.32.0")
-    assert [scrape.answer.body for scrape in recording.scrapes() if scrape.answer] == [vllm.page] * 3
+    assert (recording.header.backend, recording.header.keys["version"]) == ("vllm", "0.32.0")
+    assert [scrape.response.body for scrape in recording.scrapes() if scrape.response] == [vllm.page] * 3
     assert main(["replay", str(output)]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     up = [metric["value"] for line in lines for metric in line["metrics"] if metric["name"] == "llm_target_up"]

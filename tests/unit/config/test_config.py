@@ -7,22 +7,27 @@ from typing import Any
 import pytest
 
 from phasewatch.base.errors import ConfigError
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
-from phasewatch.config.resolve import (
-    DEFAULT_CONFIG,
+from phasewatch.config.settings import (
     Authorization,
     Config,
-    Limits,
+    DeviceSettings,
+    ProbeSettings,
+    SaturationSettings,
+    ServerSettings,
     Target,
-    Thresholds,
     TlsConfig,
-    load_config,
-    load_config_or_default,
-    parse_config,
 )
 from phasewatch.hardware.facts import DeviceLayout
 from phasewatch.models.settings import ModelSettings
+from tests.support.targets import (
+    load_config,
+    load_config_or_default,
+    new_model_probe,
+    new_probe_settings,
+    new_saturation_settings,
+    new_target,
+    parse_config,
+)
 
 EXAMPLE = """\
 interval: 5s            # how often targets are scraped
@@ -58,17 +63,16 @@ def complaints(text: str) -> list[str]:
 
 
 def test_the_example_of_the_manual_is_valid() -> None:
-    assert target_of(parse_config(EXAMPLE)) == Target(
-        name="chat",
-        backend="vllm",
-        url="http://127.0.0.1:8000",
+    assert target_of(parse_config(EXAMPLE)) == new_target(
+        "chat",
+        "vllm",
+        "http://127.0.0.1:8000",
         interval=1.0,
         window=60.0,
         timeout=4.0,
         authorization=Authorization("Bearer", Path("/run/secrets/key")),
-        api_servers=1,
-        limits=Limits(max_num_seqs=256, max_num_batched_tokens=8192),
-        probe=ProbeSettings(enabled=True, interval=300.0),
+        server=ServerSettings(max_num_seqs=256, max_num_batched_tokens=8192, api_servers=1),
+        probe=new_probe_settings(enabled=True, interval=300.0),
         device=DeviceSettings(name="NVIDIA L40S", count=1),
         model=ModelSettings(weights=16.06 * 1e9),
     )
@@ -79,7 +83,7 @@ def test_thresholds_are_set_for_all_targets_and_for_one() -> None:
     found = target_of(
         parse_config(text.replace('{"targets"', '{"saturation": {"memory": "20s", "prefill_share": 0.5}, "targets"'))
     )
-    assert found.thresholds == Thresholds(memory=20.0, prefill_share=0.4)
+    assert found.saturation == new_saturation_settings(memory=20.0, prefill_share=0.4)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +108,9 @@ def test_a_valid_key_without_use_is_noted_not_refused() -> None:
 
 
 def test_without_a_file_there_are_one_vllm_and_one_ollama_both_optional() -> None:
-    assert load_config_or_default(None) is DEFAULT_CONFIG
-    vllm = Target("vllm", "vllm", "http://127.0.0.1:8000", optional=True)
-    ollama = Target("ollama", "ollama", "http://127.0.0.1:11434", optional=True)
-    assert Config(targets=(vllm, ollama)) == DEFAULT_CONFIG
+    vllm = new_target("vllm", "vllm", "http://127.0.0.1:8000", optional=True)
+    ollama = new_target("ollama", "ollama", "http://127.0.0.1:11434", optional=True)
+    assert load_config_or_default() == Config(targets=(vllm, ollama))
 
 
 def test_a_key_that_is_not_given_has_its_default() -> None:
@@ -122,8 +125,23 @@ def test_a_key_that_is_not_given_has_its_default() -> None:
         body_size_limit=16_000_000,
         optional=False,
         authorization=None,
-        tls=None,
-        api_servers=None,
+        tls_config=None,
+        device=DeviceSettings(),
+        device_from=None,
+        model=ModelSettings(),
+        probe=ProbeSettings(
+            enabled=True, interval=300.0, long_interval=3600.0, timeout=60.0, budget=0.01, load=False, models={}
+        ),
+        server=ServerSettings(max_num_seqs=None, max_num_batched_tokens=None, api_servers=None),
+        saturation=SaturationSettings(
+            memory=15.0,
+            hysteresis=5.0,
+            stuck_after=30.0,
+            kv_cache_free=0.05,
+            prefill_share=0.3,
+            step_budget_share=0.8,
+            deferred_share=0.5,
+        ),
     )
 
 
@@ -153,7 +171,7 @@ def test_trust_and_client_certificate_come_from_files(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     files = {f"{name}_file": str(tmp_path / name) for name in ("ca", "cert", "key")}
     config = parse_config(one_target(url="https://h", tls_config={**files, "insecure_skip_verify": True}))
-    assert target_of(config).tls == TlsConfig(
+    assert target_of(config).tls_config == TlsConfig(
         tmp_path / "ca", tmp_path / "cert", tmp_path / "key", insecure_skip_verify=True
     )
     assert config.notes == ()
@@ -168,7 +186,7 @@ def test_a_relative_path_starts_at_the_folder_of_the_file_that_names_it(tmp_path
     )
     config = load_config(path)
     assert target_of(config).authorization == Authorization("Bearer", tmp_path / "key")
-    assert target_of(config).tls == TlsConfig(tmp_path / "ca.pem", None, None, insecure_skip_verify=False)
+    assert target_of(config).tls_config == TlsConfig(tmp_path / "ca.pem", None, None, insecure_skip_verify=False)
     assert config.notes == ()
 
 
@@ -602,7 +620,9 @@ def probe_of(**keys: Any) -> ProbeSettings:
 
 
 def test_an_ollama_is_probed_every_five_minutes_if_nothing_else_is_said() -> None:
-    usual = ProbeSettings(enabled=True, interval=300.0, long_interval=3600.0, timeout=60.0, budget=0.01, models={})
+    usual = ProbeSettings(
+        enabled=True, interval=300.0, long_interval=3600.0, timeout=60.0, budget=0.01, load=False, models={}
+    )
     assert target_of(parse_config(an_ollama())).probe == usual
     assert target_of(parse_config(an_ollama(probe=None))).probe == usual
     assert probe_of() == usual
@@ -610,7 +630,7 @@ def test_an_ollama_is_probed_every_five_minutes_if_nothing_else_is_said() -> Non
 
 def test_how_an_ollama_is_probed_is_the_operators_to_say() -> None:
     assert probe_of(enabled=False).enabled is False
-    assert probe_of(interval="1m", long_interval="2h", timeout="90s", budget=0.05) == ProbeSettings(
+    assert probe_of(interval="1m", long_interval="2h", timeout="90s", budget=0.05) == new_probe_settings(
         interval=60.0, long_interval=7200.0, timeout=90.0, budget=0.05
     )
 
@@ -627,16 +647,22 @@ def test_single_models_may_be_probed_otherwise() -> None:
     }
     models = [{"name": "a:8b", "options": options}, {"name": "b", "enabled": False}, {"name": "c", "load": True}]
     assert probe_of(models=models).models == {
-        "a:8b": ModelProbe(options=options),
-        "b": ModelProbe(enabled=False),
-        "c": ModelProbe(load=True),
+        "a:8b": new_model_probe("a:8b", options=options),
+        "b": new_model_probe("b", enabled=False),
+        "c": new_model_probe("c", load=True),
     }
 
 
 def test_what_is_said_of_loading_holds_for_the_models_that_are_named_and_say_nothing_else() -> None:
     models = [{"name": "a"}, {"name": "b", "load": False}]
-    assert probe_of(load=True, models=models).models == {"a": ModelProbe(load=True), "b": ModelProbe(load=False)}
-    assert probe_of(load=False, models=models).models == {"a": ModelProbe(load=False), "b": ModelProbe(load=False)}
+    assert probe_of(load=True, models=models).models == {
+        "a": new_model_probe("a", load=True),
+        "b": new_model_probe("b", load=False),
+    }
+    assert probe_of(load=False, models=models).models == {
+        "a": new_model_probe("a", load=False),
+        "b": new_model_probe("b", load=False),
+    }
 
 
 def test_an_ollama_is_asked_less_often_than_the_file_says_unless_it_is_meant() -> None:
@@ -662,7 +688,9 @@ def test_devices_are_the_operators_to_say() -> None:
         "cpu_memory_bandwidth": "90GB/s",
     }
     page = "http://127.0.0.1:9400/metrics"
-    assert target_of(parse_config(one_target(device=device, device_from=page))).device == DeviceSettings(
+    target = target_of(parse_config(one_target(device=device, device_from=page)))
+    assert target.device_from == page
+    assert target.device == DeviceSettings(
         name="NVIDIA L40S",
         count=2,
         memory=48e9,
@@ -670,7 +698,6 @@ def test_devices_are_the_operators_to_say() -> None:
         memory_bandwidth=864e9,
         flops=362e12,
         cpu_memory_bandwidth=90e9,
-        page=page,
     )
     assert target_of(parse_config(one_target())).device == DeviceSettings()
 

@@ -6,7 +6,7 @@ from itertools import groupby
 import pytest
 
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.config.resolve import Limits, Target
+from phasewatch.config.settings import ServerSettings, Target
 from phasewatch.demo.script import CYCLE, CYCLE_SECONDS, Act, act_at
 from phasewatch.demo.vllm.simulation import SimulatedVllm
 from tests.support.simulation import STARTED, readings, target
@@ -76,7 +76,7 @@ def test_each_act_shows_its_state_in_its_second_half_in_the_first_cycle_and_the_
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_the_states_are_told_without_knowing_how_the_server_was_started(seed: int) -> None:
-    assert unintended(shown(seed, CYCLE_SECONDS, watched=target(limits=Limits()))) == []
+    assert unintended(shown(seed, CYCLE_SECONDS, watched=target(server=ServerSettings()))) == []
 
 
 def test_the_states_are_told_at_another_interval_and_window() -> None:

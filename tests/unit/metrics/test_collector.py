@@ -9,9 +9,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from phasewatch.backends.vllm.state import TargetState, build_snapshot
+from phasewatch.backends.page_state import PageState, build_snapshot
 from phasewatch.base.errors import Reason
-from phasewatch.config.resolve import Target
 from phasewatch.metrics.collector import ENGINE_METRICS, TABLE, TARGET_METRICS, SnapshotCollector, build_target_families
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS
@@ -21,10 +20,11 @@ from phasewatch.snapshot.target import TargetSnapshot
 from tests.support.pages import Metrics, replayed
 from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
+from tests.support.targets import new_target
 
-TARGET = Target("chat", "vllm", "http://a.invalid")
+TARGET = new_target("chat", "vllm", "http://a.invalid")
 STATUS = SelfStatus("0.1.0", reload_successful=True, reload_success_time=1.7e9, scrapes_missed=3)
-UNTOUCHED = build_snapshot(TargetState(), TARGET)
+UNTOUCHED = build_snapshot(PageState(), TARGET)
 ROWS = {metric.name: metric for metric in TABLE}
 
 

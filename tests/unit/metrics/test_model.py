@@ -8,7 +8,6 @@ import pytest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
-from phasewatch.config.resolve import Target
 from phasewatch.metrics.collector import SnapshotCollector, build_target_families
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.metrics.model import MODEL_METRICS
@@ -26,6 +25,7 @@ from phasewatch.snapshot.target import ModelSnapshot, TargetSnapshot, create_sna
 from tests.support.ollama_facts import GGUF, WALL, A
 from tests.support.pages import Metrics, value
 from tests.support.processes import needs
+from tests.support.targets import new_target
 
 LABELS: Final = {"target": "o", "backend": "ollama", "model_name": "a:latest"}
 RESIDENT: Final = ModelSnapshot(
@@ -52,7 +52,7 @@ REASONS: Final[dict[str, set[str]]] = {
 
 
 def of(*models: ModelSnapshot) -> TargetSnapshot:
-    target = Target("o", "ollama", "http://h")
+    target = new_target("o", "ollama", "http://h")
     return replace(create_snapshot(target, Health(answered=True)), up=True, models=models)
 
 

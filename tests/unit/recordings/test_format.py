@@ -29,23 +29,23 @@ def test_what_is_written_is_read_again(ending: str, tmp_path: Path) -> None:
     answer = Response(200, "text/plain", 'vllm:x{model_name="é"} 1\n'.encode())
     broken = Response(500, "text/html", b"\xff\xfe")
     with RecordingWriter(path, HEADER) as writer:
-        writer.answer(0.0, 0.01, answer)
-        writer.error(1.0, 4.0, ScrapeError(Reason.TIMEOUT, "too slow"))
-        writer.answer(2.0, 0.02, broken)
+        writer.write_response(0.0, 0.01, answer)
+        writer.write_error(1.0, 4.0, ScrapeError(Reason.TIMEOUT, "too slow"))
+        writer.write_response(2.0, 0.02, broken)
     first, second, third = read(path)
-    assert (first.time, first.took, first.answer, first.error) == (0.0, 0.01, answer, None)
-    assert second.error is not None
-    assert (second.time, second.took, second.answer, second.error.reason) == (1.0, 4.0, None, Reason.TIMEOUT)
-    assert third.answer == broken
+    assert (first.time, first.took, first.outcome) == (0.0, 0.01, answer)
+    assert isinstance(second.outcome, ScrapeError)
+    assert (second.time, second.took, second.response, second.outcome.reason) == (1.0, 4.0, None, Reason.TIMEOUT)
+    assert third.response == broken
     header = RecordingReader(path).header
-    assert (header.engine, header.facts.version, header.wall_start) == ("vllm", "0.32.0", 1700000000.5)
+    assert (header.backend, header.keys["version"], header.wall_start) == ("vllm", "0.32.0", 1700000000.5)
 
 
 def test_the_ending_decides_the_compression(tmp_path: Path) -> None:
     for ending, opened in (("jsonl", open), ("jsonl.gz", gzip.open), ("jsonl.xz", lzma.open)):
         path = tmp_path / f"x.{ending}"
         with RecordingWriter(path, HEADER) as writer:
-            writer.answer(0.0, 0.01, Response(200, "", b""))
+            writer.write_response(0.0, 0.01, Response(200, "", b""))
         with opened(path, "rt") as file:
             assert json.loads(file.readline()) == HEADER
 
@@ -54,7 +54,7 @@ def test_a_recording_without_a_single_answer_does_not_take_the_place_of_another(
     path = tmp_path / "x.jsonl"
     path.write_text("precious")
     with RecordingWriter(path, HEADER) as writer:
-        writer.error(0.0, 0.01, ScrapeError(Reason.CONNECT, "gone"))
+        writer.write_error(0.0, 0.01, ScrapeError(Reason.CONNECT, "gone"))
     assert path.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -64,7 +64,7 @@ def test_a_recording_that_is_interrupted_keeps_what_it_has(tmp_path: Path) -> No
 
     def interrupted() -> None:
         with RecordingWriter(path, HEADER) as writer:
-            writer.answer(0.0, 0.01, Response(200, "", b""))
+            writer.write_response(0.0, 0.01, Response(200, "", b""))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -83,8 +83,8 @@ def test_a_recording_that_is_interrupted_keeps_what_it_has(tmp_path: Path) -> No
 )
 def test_errors_of_other_recorders_find_their_reason(name: str, reason: Reason, tmp_path: Path) -> None:
     (scrape,) = read(lines(tmp_path / "x.jsonl", HEADER, {"kind": "scrape", "t": 0, "error": name}))
-    assert scrape.error is not None
-    assert scrape.error.reason is reason
+    assert isinstance(scrape.outcome, ScrapeError)
+    assert scrape.outcome.reason is reason
 
 
 def test_lines_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
@@ -98,7 +98,6 @@ def test_lines_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
         ([], '1: no recording: expected a first line with "kind": "header"'),
         ([{"kind": "scrape"}], '1: no recording: expected a first line with "kind": "header"'),
         ([[1]], "1: expected an object"),
-        ([{**HEADER, "engine": "ollama"}], "1: a recording of 'ollama'; this version replays vllm only"),
         ([HEADER, {"kind": "scrape", "t": "x"}], "2: expected numbers for t and took"),
         ([HEADER, {"kind": "scrape", "t": 0, "took": -1}], "2: expected numbers for t and took"),
         ([HEADER, {"kind": "scrape", "t": 10**400}], "2: expected numbers for t and took"),
@@ -147,7 +146,7 @@ def test_a_disk_that_is_full_says_so() -> None:
     def fill() -> None:
         with RecordingWriter(link, HEADER) as writer:
             for second in range(1000):
-                writer.answer(float(second), 0.01, Response(200, "", b"x" * 1000))
+                writer.write_response(float(second), 0.01, Response(200, "", b"x" * 1000))
 
     with pytest.raises(RecordingError, match="/dev/full: cannot be written: No space left on device"):
         fill()
@@ -156,6 +155,6 @@ def test_a_disk_that_is_full_says_so() -> None:
 def test_a_body_that_no_text_can_hold_is_read_as_what_it_is(tmp_path: Path) -> None:
     path = lines(tmp_path / "x.jsonl", HEADER, {"kind": "scrape", "t": 0, "status": 200, "body": "\ud800"})
     (scrape,) = read(path)
-    assert scrape.answer is not None
+    assert scrape.response is not None
     with pytest.raises(UnicodeDecodeError):
-        scrape.answer.body.decode()
+        scrape.response.body.decode()

@@ -5,14 +5,17 @@ import lzma
 import subprocess
 from pathlib import Path
 
-from phasewatch.config.resolve import Target
+import pytest
+
+from phasewatch.base.errors import RecordingError
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json, as_openmetrics
 from tests.support.pages import replayed, value
 from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
+from tests.support.targets import new_target
 
-TARGET = Target("chat", "vllm", "http://a.invalid")
+TARGET = new_target("chat", "vllm", "http://a.invalid")
 RESTART = RECORDINGS / "restart.jsonl.xz"
 
 
@@ -22,6 +25,14 @@ def test_every_scrape_has_an_object_failed_ones_too() -> None:
     assert all(set(one) == {"t", "metrics"} for one in found)
     assert all(set(metric) == {"name", "labels", "value"} for one in found for metric in one["metrics"])
     assert all(metric["labels"]["target"] == "chat" for one in found for metric in one["metrics"])
+
+
+def test_a_recording_of_a_server_without_pages_is_refused_by_its_name(tmp_path: Path) -> None:
+    for engine, shown in (("ollama", "'ollama'"), (["vllm"], r"\['vllm'\]"), (7, "7")):
+        path = tmp_path / "x.jsonl"
+        path.write_text(json.dumps({"kind": "header", "engine": engine}))
+        with pytest.raises(RecordingError, match=rf"x.jsonl:1: a recording of {shown}; this version replays vllm only"):
+            list(as_json(RecordingReader(path), TARGET))
 
 
 def test_a_failed_scrape_leaves_the_target_metrics_alone() -> None:

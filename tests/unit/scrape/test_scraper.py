@@ -18,12 +18,13 @@ from structlog.testing import capture_logs
 
 from phasewatch.backends.vllm.scraper import VllmScraper
 from phasewatch.base.errors import Reason
-from phasewatch.config.resolve import Authorization, Limits, Target, TlsConfig
+from phasewatch.config.settings import Authorization, ServerSettings, TlsConfig
 from phasewatch.metrics.collector import build_target_families
 from phasewatch.scrape.scraper import Scraper
 from tests.support.pages import body_at, page
 from tests.support.processes import free_port
 from tests.support.servers import Behaviour, answers, bomb, drips, floods, hangs, resets, sends, server
+from tests.support.targets import new_target
 
 GOOD = body_at("single-stream", 40)
 HALF = page({"generation_tokens_total": 5}).encode()
@@ -76,7 +77,7 @@ def reply(status: int, content: bytes | str = b"") -> httpx.Response:
 
 
 def watch(url: str, **facts: Any) -> VllmScraper:
-    target = Target("chat", "vllm", url, **{"timeout": 0.4, **facts})
+    target = new_target("chat", "vllm", url, **{"timeout": 0.4, **facts})
     return VllmScraper(target, Clock(), lambda: 1_700_000_000.0)
 
 
@@ -150,7 +151,7 @@ def test_trouble_is_one_line_when_it_begins_and_one_when_it_ends() -> None:
         return reply(200, body) if body else reply(500)
 
     async def work() -> None:
-        target = Target("chat", "vllm", "http://server.invalid")
+        target = new_target("chat", "vllm", "http://server.invalid")
         monitor = VllmScraper(target, Clock(), lambda: 1_700_000_000.0, httpx.MockTransport(handle))
         for _ in range(5):
             await monitor.scrape()
@@ -179,7 +180,7 @@ def test_a_defect_of_ours_is_counted_as_internal_and_logged() -> None:
         def break_down(_: httpx.Request) -> httpx.Response:
             raise ZeroDivisionError
 
-        target = Target("chat", "vllm", "http://server.invalid")
+        target = new_target("chat", "vllm", "http://server.invalid")
         monitor = VllmScraper(target, Clock(), lambda: 0.0, httpx.MockTransport(break_down))
         await monitor.scrape()
         assert errors(monitor) == {Reason.INTERNAL: 1}
@@ -208,7 +209,7 @@ def test_the_request_asks_for_the_text_format_and_follows_no_proxy(monkeypatch: 
 
     async def work() -> None:
         monitor = VllmScraper(
-            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+            new_target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
 
@@ -227,7 +228,7 @@ def test_the_secret_is_read_anew_for_each_request_and_never_shown(tmp_path: Path
         return reply(401)
 
     async def work() -> None:
-        target = Target("chat", "vllm", "http://a.invalid", authorization=Authorization("Bearer", file))
+        target = new_target("chat", "vllm", "http://a.invalid", authorization=Authorization("Bearer", file))
         monitor = VllmScraper(target, Clock(), lambda: 0.0, httpx.MockTransport(handle))
         for secret in ("sesame-1\n", "sesame-2"):
             file.write_text(secret)
@@ -304,7 +305,7 @@ def test_only_a_trusted_certificate_is_accepted(
 
     async def work() -> None:
         tls = TlsConfig(authority if trusted else None, None, None, insecure_skip_verify=skip)
-        monitor = watch(f"https://127.0.0.1:{port}", tls=tls, timeout=10.0)
+        monitor = watch(f"https://127.0.0.1:{port}", tls_config=tls, timeout=10.0)
         await monitor.scrape()
         assert errors(monitor) == ({} if reason is None else {reason: 1})
         await monitor.close()
@@ -319,7 +320,7 @@ def test_https_to_a_server_without_it_and_a_missing_authority_are_tls_failures(t
             await plain.scrape()
             assert errors(plain) == {Reason.TLS: 1}
         missing = watch(
-            "https://127.0.0.1:1", tls=TlsConfig(tmp_path / "none.pem", None, None, insecure_skip_verify=False)
+            "https://127.0.0.1:1", tls_config=TlsConfig(tmp_path / "none.pem", None, None, insecure_skip_verify=False)
         )
         await missing.scrape()
         assert errors(missing) == {Reason.TLS: 1}
@@ -331,7 +332,7 @@ def test_what_the_last_scrape_said_is_not_shown_for_ever() -> None:
     clock = Clock()
 
     async def work() -> None:
-        target = Target("chat", "vllm", "http://a.invalid", interval=5.0, timeout=4.0)
+        target = new_target("chat", "vllm", "http://a.invalid", interval=5.0, timeout=4.0)
         monitor = VllmScraper(target, clock, lambda: 0.0, httpx.MockTransport(lambda _: reply(200, GOOD)))
         await monitor.scrape()
         clock.now += 18
@@ -368,13 +369,13 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
 
     async def work() -> None:
         monitor = VllmScraper(
-            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+            new_target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
         for _ in range(3):
             await monitor.refresh_facts()
         assert asked == ["/version", "/v1/models", "/server_info"]
-        assert monitor.current().facts.limits == Limits(64, 2048)
+        assert monitor.current().facts.server == ServerSettings(64, 2048)
         assert monitor.current().facts.version == "0.32.0"
         assert list(monitor.current().facts.models) == ["tiny"]
         await monitor.scrape()
@@ -405,13 +406,13 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
 
     async def work() -> None:
         monitor = VllmScraper(
-            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+            new_target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
         await monitor.refresh_facts()
         assert monitor.current().facts.version is None
         assert not monitor.current().facts.models
-        assert monitor.current().facts.limits == Limits()
+        assert monitor.current().facts.server == ServerSettings()
 
     run(work)
 
@@ -424,7 +425,7 @@ def test_facts_do_not_make_an_old_scrape_look_fresh() -> None:
 
     async def work() -> None:
         monitor = VllmScraper(
-            Target("chat", "vllm", "http://a.invalid"), clock, lambda: 0.0, httpx.MockTransport(handle)
+            new_target("chat", "vllm", "http://a.invalid"), clock, lambda: 0.0, httpx.MockTransport(handle)
         )
         await monitor.scrape()
         for _ in range(5):
@@ -446,7 +447,7 @@ def test_no_cookie_is_kept() -> None:
 
     async def work() -> None:
         monitor = VllmScraper(
-            Target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
+            new_target("chat", "vllm", "http://a.invalid"), Clock(), lambda: 0.0, httpx.MockTransport(handle)
         )
         for _ in range(3):
             await monitor.scrape()

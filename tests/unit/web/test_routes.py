@@ -12,7 +12,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from phasewatch.base.errors import ConfigError, Problem
-from phasewatch.config.resolve import Target
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
@@ -21,6 +20,7 @@ from phasewatch.web.landing.load_history import LoadHistory
 from phasewatch.web.routes import View, create_app
 from tests.support.live_page import OLLAMA
 from tests.support.paths import RECORDINGS
+from tests.support.targets import new_target
 
 PROMETHEUS_2_42 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
@@ -40,7 +40,7 @@ STATUS = SelfStatus("1.2.3", reload_successful=True, reload_success_time=1.0, sc
 
 
 def played(name: str) -> TargetSnapshot:
-    target = Target("chat", "vllm", "http://h")
+    target = new_target("chat", "vllm", "http://h")
     *_, (_, last) = replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target)
     return last
 

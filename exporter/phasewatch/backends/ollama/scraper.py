@@ -8,8 +8,9 @@ from typing import Final
 
 import httpx
 
-from phasewatch.backends.device_discovery import DeviceFinder
+from phasewatch.backends.device_discovery import DeviceDiscovery
 from phasewatch.backends.ollama.client import OllamaClient
+from phasewatch.backends.ollama.devices import resolve_ollama_devices
 from phasewatch.backends.ollama.inventory import (
     Inventory,
     LoadedModel,
@@ -43,7 +44,7 @@ from phasewatch.backends.ollama.state import (
 )
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import Target
 from phasewatch.models.sources.gguf import read_show_costs
 from phasewatch.scrape.scraper import Job, Scraper
 from phasewatch.snapshot.health import Health, ScrapeTiming
@@ -93,7 +94,7 @@ class OllamaScraper(Scraper):
         super().__init__(target, clock, wall_clock)
         self._engine = OllamaClient(target, transport)
         self._random = random or Random()  # noqa: S311  # prompts need to be unlike, not secret
-        self._finder = DeviceFinder(target, transport)
+        self._discovery = DeviceDiscovery(target, resolve_ollama_devices, transport)
         self._pace = pace(target.probe, self._random)
         self._state = OllamaState()
         self._stored_at: float | None = None
@@ -152,7 +153,7 @@ class OllamaScraper(Scraper):
 
     async def _find_device(self) -> None:
         try:
-            device = await self._finder.find()
+            device = await self._discovery.discover()
         except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
             logger().error("finding the device broke", target=self.target.name, exc_info=True)
             return

@@ -15,8 +15,7 @@ from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, OllamaV
 from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeTimings
 from phasewatch.backends.ollama.state import ModelState, OllamaState, ProbeMeasurement
-from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import ProbeSettings, Target
 from phasewatch.models.sources.configured import apply_model_settings
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot, create_snapshot

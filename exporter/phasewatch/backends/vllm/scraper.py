@@ -1,32 +1,26 @@
-"""Watches a vLLM server: its page of metrics at each scrape, and now and then what it says of itself."""
+"""Watches a vLLM server, or plays a recording of one."""
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import httpx
 
-from phasewatch.backends.device_discovery import LOOKS_AGAIN, DeviceFinder
-from phasewatch.backends.equipment import describe_unused_settings, read_root_costs
-from phasewatch.backends.vllm.client import VllmClient
-from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_failure, fold_page
-from phasewatch.base.errors import ScrapeError
-from phasewatch.base.log import logger
-from phasewatch.config.resolve import Target
+from phasewatch.backends.device_discovery import DeviceDiscovery
+from phasewatch.backends.equipment import resolve_devices
+from phasewatch.backends.page_player import PagePlayer
+from phasewatch.backends.page_scraper import PageScraper
+from phasewatch.backends.vllm.client import VllmClient, parse_facts
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
+from phasewatch.backends.vllm.totals import PAGE_RULES
+from phasewatch.config.settings import Target
 from phasewatch.hardware.facts import DeviceLayout
-from phasewatch.models.costs import ModelCosts
-from phasewatch.models.shape.cache_types import AUTO
-from phasewatch.models.sources.folder import read_folder_costs
-from phasewatch.scrape.scraper import Job, Scraper
-from phasewatch.snapshot.health import Health, ScrapeTiming
-from phasewatch.snapshot.target import ServerFacts
 
-FACTS_INTERVAL: Final = 15.0
-"""Seconds between looks whether a server's version and models are known; asks only if they are not."""
+resolve_vllm_devices: Final = partial(resolve_devices, usual_layout=DeviceLayout.TENSOR)
+"""vLLM divides every layer among its devices."""
 
 
-class VllmScraper(Scraper):
+class VllmScraper(PageScraper):
     """One vLLM and what is known of it.
 
     Args:
@@ -43,120 +37,18 @@ class VllmScraper(Scraper):
         wall_clock: Callable[[], float],
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(target, clock, wall_clock)
-        self._engine = VllmClient(target, transport)
-        self._finder = DeviceFinder(target, transport)
-        self._state = TargetState()
-        self._looks = 0
-        self._told: set[tuple[str, tuple[str, ...]]] = set()
-        self._told_of_replicas = False
-
-    def jobs(self) -> Sequence[Job]:
-        """The scrape, and the look at facts."""
-        return (*super().jobs(), Job("facts", self.refresh_facts, FACTS_INTERVAL))
-
-    async def refresh_facts(self) -> None:
-        """Ask the server for its version and models if they are not known, as after a start or a restart; then find out
-        what it runs on, and what the models cost.
-        """
-        await self._until_closed(self._refresh_facts())
-        if self._state.health.answered:
-            await self._until_closed(self._refresh_equipment())
-
-    def _health(self) -> Health:
-        return self._state.health
-
-    async def _read(self, sent: float) -> None:
-        answer = await self._engine.fetch()
-        done = self._clock()
-        # A large page takes long to read; /metrics and the other targets go on meanwhile.
-        page = await asyncio.to_thread(self._engine.interpret, answer)
-        self._show(fold_page(self._state, page, ScrapeTiming(sent, done, self._wall_clock()), self.target))
-
-    def _take_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
-        self._show(fold_failure(self._state, error, timing))
-
-    async def _disconnect(self) -> None:
-        await self._engine.close()
-
-    async def _refresh_facts(self) -> None:
-        facts = self._state.facts
-        if facts.version is not None and facts.models:
-            return
-        try:
-            asked = await self._engine.facts()
-        except Exception:  # noqa: BLE001  # facts are a convenience, whatever is wrong with them
-            logger().debug("facts cannot be had", target=self.target.name, exc_info=True)
-            return
-        if self._state.facts == facts:  # otherwise the server has restarted while it was asked
-            merged = ServerFacts(asked.version or facts.version, asked.models or facts.models, asked.limits)
-            self._show(replace(self._state, facts=merged))
-
-    async def _refresh_equipment(self) -> None:
-        try:
-            device = await self._finder.find()
-            if device is not None:
-                self._equip(device=device)
-            self._say_if_replicas()
-            await self._refresh_costs()
-        except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
-            logger().error("equipment broke", target=self.target.name, exc_info=True)
-
-    async def _refresh_costs(self) -> None:
-        self._looks += 1
-        path = self.target.model.path
-        if path is not None:
-            if self._is_wanted(self._state.equipment.configured):
-                dtype = self._cache_dtype(None)
-                costs, unknown = await asyncio.to_thread(read_folder_costs, path, dtype or AUTO)
-                self._equip(configured=costs)
-                self._say_of_model(str(path), (*unknown, *describe_unused_settings(costs, self.target.model, dtype)))
-            return
-        for name, served in self._state.facts.models.items():
-            if self._is_wanted(self._state.equipment.models.get(name)):
-                dtype = self._cache_dtype(name)
-                costs, unknown = await asyncio.to_thread(read_root_costs, served.root, dtype or AUTO)
-                self._equip(models={**self._state.equipment.models, name: costs})
-                if self.target.model.weights is not None:  # whoever tells them knows that there are no files
-                    unknown = ()
-                self._say_of_model(name, (*unknown, *describe_unused_settings(costs, self.target.model, dtype)))
-
-    def _is_wanted(self, costs: ModelCosts | None) -> bool:
-        """Whether to look for a model: for the first time, or now and then if there was nothing."""
-        return costs is None or (costs == ModelCosts() and self._looks % LOOKS_AGAIN == 0)
-
-    def _cache_dtype(self, model: str | None) -> str | None:
-        """Number format of the KV cache of a model, or of the first one: the operator's word, else the server's."""
-        engines = self._state.window.snapshots[-1].page.engines if self._state.window.snapshots else {}
-        told = (
-            sample.cache_config.get("cache_dtype")
-            for key, sample in engines.items()
-            if model is None or key.model_name == model
+        super().__init__(
+            target,
+            clock,
+            wall_clock,
+            client=VllmClient(target, transport),
+            rules=PAGE_RULES,
+            discovery=DeviceDiscovery(target, resolve_vllm_devices, transport),
         )
-        return self.target.model.kv_cache_dtype or next(told, None)
 
-    def _equip(self, **found: Any) -> None:
-        self._show(replace(self._state, equipment=replace(self._state.equipment, **found)))
 
-    def _say_of_model(self, model: str, notes: tuple[str, ...]) -> None:
-        """One line for each model, and that only once: a restart of the server tells nothing new of its files."""
-        if notes and (model, notes) not in self._told:
-            self._told.add((model, notes))
-            logger().info("model", target=self.target.name, model=model, note="; ".join(notes))
-
-    def _say_if_replicas(self) -> None:
-        """As many engines as devices are rather copies of the model, each on one, than all of them on all devices."""
-        device, snapshots = self._state.equipment.device, self._state.window.snapshots
-        engines = len(snapshots[-1].page.engines) if snapshots else 0
-        if self._told_of_replicas or device.layout is not DeviceLayout.TENSOR or not 1 < device.count == engines:
-            return
-        self._told_of_replicas = True
-        note = (
-            f"device.count is taken for {device.count} devices of each of the {engines} engines: "
-            "set device.layout to replica if each has one of its own"
-        )
-        logger().info("device", target=self.target.name, note=note)
-
-    def _show(self, state: TargetState) -> None:
-        self._state = state
-        self._snapshot = build_snapshot(state, self.target)
+def create_player(target: Target, header: Mapping[str, Any]) -> PagePlayer:
+    """Plays a recording whose header holds the responses of /version and /v1/models."""
+    device, _ = resolve_vllm_devices(target, ())
+    facts = parse_facts(header, header.get("models"))
+    return PagePlayer(target, facts, table=METRIC_NAMES, rules=PAGE_RULES, device=device)

@@ -9,6 +9,7 @@ from typing import Final
 
 from phasewatch.analysis.advice import ASLEEP, OLLAMA, Advice, choose_advice
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends import find_backend
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
 from phasewatch.web.landing.charts import find_peak, measure_span, render_bar, render_chart
@@ -65,7 +66,7 @@ def render_card(subject: Card, moment: Moment, among: int) -> Iterator[str]:
     if words is not None and among < MANY:
         yield f'<p class="meaning">{_prose(words.meaning)}</p>'
     yield '<div class="parts"><div class="part">'
-    yield from render_phase_bars(engine, target.backend, model.gpu_ratio if model else None)
+    yield from render_phase_bars(engine, model, find_backend(target.backend))
     yield '</div><div class="part">'
     if model is None:
         yield from _figures(engine)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from phasewatch.analysis.ceiling import Basis, Ceiling, Counted
-from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.analysis.ceiling import Basis, Counted
+from phasewatch.backends.backend import Backend
+from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
 from phasewatch.web.landing.charts import render_bar
 from phasewatch.web.landing.text import percent, rate, speed
 
@@ -37,13 +38,13 @@ class _Phase:
     missing: str
 
 
-def render_phase_bars(engine: EngineSnapshot, backend: str, gpu_ratio: float | None) -> Iterator[str]:
+def render_phase_bars(engine: EngineSnapshot, model: ModelSnapshot | None, backend: Backend) -> Iterator[str]:
     """Prefill, decode, and how busy memory is, as HTML.
 
     Args:
-        engine: the model.
-        backend: what serves it.
-        gpu_ratio: share of it that is on the device, where the server tells.
+        engine: who serves the model.
+        model: what the server says of it, where it says anything.
+        backend: the kind of server, which explains why a ceiling is missing.
     """
     phases, ceiling = engine.phases, engine.ceiling
     yield '<div class="phases">'
@@ -55,7 +56,7 @@ def render_phase_bars(engine: EngineSnapshot, backend: str, gpu_ratio: float | N
             phases.prefill_tokens_per_second,
             ceiling.prefill_ceiling_tokens_per_second,
             ceiling.prefill_ceiling_ratio,
-            _missing_prefill(engine, backend),
+            backend.explain_missing_prefill_ceiling(engine),
         )
     )
     yield from _phase(
@@ -66,7 +67,7 @@ def render_phase_bars(engine: EngineSnapshot, backend: str, gpu_ratio: float | N
             phases.decode_tokens_per_second,
             _most_exact(ceiling.decode_ceiling_tokens_per_second, Basis.READ, Basis.WEIGHTS),
             _most_exact(ceiling.decode_ceiling_ratio, Basis.READ, Basis.WEIGHTS),
-            _missing_decode(ceiling, backend, gpu_ratio),
+            backend.explain_missing_decode_ceiling(engine, model),
         )
     )
     busy = _most_exact(ceiling.memory_bandwidth_utilization_ratio, Counted.DERIVED, Counted.ENGINE)
@@ -99,41 +100,6 @@ def _code(words: str) -> str:
     """Words as HTML, with what stands between backticks as code."""
     parts = [escape(part) for part in words.split("`")]
     return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
-
-
-def _missing_decode(ceiling: Ceiling, backend: str, gpu_ratio: float | None) -> str:
-    """Ollama tells of its models itself; a part in the host's memory needs that one's bandwidth."""
-    device = bool(ceiling.device_memory_bandwidth_bytes_per_second)
-    if backend != "ollama":
-        keys = [key for key, known in (("`device`", device), ("`model`", _knows_weights(ceiling))) if not known]
-        return f"no ceiling: set {' and '.join(keys or ['`model`'])} in the configuration"
-    if gpu_ratio is not None and gpu_ratio < 1 and (device or gpu_ratio <= 0):
-        return "no ceiling: set `device.cpu_memory_bandwidth` in the configuration"
-    return (
-        "no ceiling is known for this model"
-        if device or not _knows_weights(ceiling)
-        else "no ceiling: set `device` in the configuration"
-    )
-
-
-def _missing_prefill(engine: EngineSnapshot, backend: str) -> str:
-    if backend == "ollama":
-        return "an Ollama's prefill has no ceiling"
-    ceiling = engine.ceiling
-    compute, weights = bool(ceiling.device_flops_per_second), _knows_weights(ceiling)
-    if not compute and not ceiling.device_memory_bandwidth_bytes_per_second:
-        return f"no ceiling: set `device`{'' if weights else ' and `model`'} in the configuration"
-    if not weights:
-        return "no ceiling: set `model` in the configuration"
-    if not compute:
-        return "no ceiling: set `device.flops` in the configuration"
-    if engine.phases.prefill_tokens_per_second is None:
-        return "no ceiling while no prompt is read"
-    return "no ceiling: set `model.path` in the configuration"
-
-
-def _knows_weights(ceiling: Ceiling) -> bool:
-    return ceiling.weight_read_bytes is not None or bool(ceiling.weight_bytes)
 
 
 def _most_exact(found: Mapping[str, float], *labels: str) -> float | None:

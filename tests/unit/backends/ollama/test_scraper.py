@@ -13,9 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from phasewatch.backends.ollama.scraper import OllamaScraper
-from phasewatch.config.device_settings import DeviceSettings
-from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import DeviceSettings
 from phasewatch.demo.ollama.harm import Harm
 from phasewatch.demo.ollama.moments import SECOND, timestamp
 from phasewatch.demo.ollama.wire import Model
@@ -25,6 +23,7 @@ from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visi
 from tests.support.ollama_harm import assert_harmless, assert_uncached, assert_within_budget
 from tests.support.ollama_hours import Lives, Watched, Wrap, somebody, watch
 from tests.support.pages import value, values
+from tests.support.targets import new_model_probe, new_probe_settings, new_target
 from tests.support.timeline import EPOCH, Timeline
 
 A: Final = Model("a:latest", "a" * 64)
@@ -243,7 +242,7 @@ def test_one_probe_at_a_time_is_under_way_on_a_server() -> None:
         return between[0]
 
     many = [replace(SLOW, name=f"m{number}:latest", digest=f"{number}" * 64) for number in range(3)]
-    settings = ProbeSettings(interval=10, budget=0.5)
+    settings = new_probe_settings(interval=10, budget=0.5)
     watch(many, [once(model.name) for model in many], settings, seconds=600, wrap=wrap)
     assert between[0].most_in_flight == 1
 
@@ -301,7 +300,7 @@ def test_a_server_that_does_not_tell_its_contexts_is_not_probed_unless_the_opera
     assert skips(watched).keys() == {"context_unknown"}
     assert watched.values("llm_model_loaded")
     assert not watched.values("llm_model_context_length_tokens")
-    told = ProbeSettings(models={"a": ModelProbe(options={"num_ctx": 4096})})
+    told = new_probe_settings(models={"a": new_model_probe(options={"num_ctx": 4096})})
     watched = watch([A], [somebody(1, "a:latest")], told, version="0.9.0")
     assert_nobody_harmed(watched, probes=3)
     assert watched.values(DECODE)
@@ -335,7 +334,7 @@ def test_a_model_that_was_given_up_is_probed_again_when_it_has_changed() -> None
 
 
 def test_with_the_options_that_a_model_is_loaded_with_probes_reload_nothing() -> None:
-    settings = ProbeSettings(models={"a": ModelProbe(options={"num_thread": 4})})
+    settings = new_probe_settings(models={"a": new_model_probe(options={"num_thread": 4})})
     watched = watch([A], [Tuned((1.0, *[300.0] * 20))], settings)
     assert_nobody_harmed(watched, probes=5)
     assert watched.last("llm_probe_caused_reloads_total") == 0
@@ -370,7 +369,7 @@ def test_two_models_of_one_name_are_both_shown_and_the_newer_is_probed() -> None
 
 
 def test_models_that_make_embeddings_or_images_or_run_elsewhere_are_never_asked() -> None:
-    settings = ProbeSettings(models={name: ModelProbe(load=True) for name in ("e", "i", "big:cloud")})
+    settings = new_probe_settings(models={name: new_model_probe(load=True) for name in ("e", "i", "big:cloud")})
     watched = watch([EMBEDDING, IMAGE, REMOTE], [User("big:cloud", [Visit(10.0, requests=20)])], settings)
     assert watched.generated() == 0
     assert watched.ollama.shown.total() == 0
@@ -380,7 +379,7 @@ def test_models_that_make_embeddings_or_images_or_run_elsewhere_are_never_asked(
 
 
 def test_an_older_server_is_believed_when_it_refuses_a_model() -> None:
-    settings = ProbeSettings(models={"e": ModelProbe(load=True)})
+    settings = new_probe_settings(models={"e": new_model_probe(load=True)})
     watched = watch([EMBEDDING], [], settings, version="0.9.0")
     assert watched.generated() == 1
     assert by_reason(watched, FAILED, "e:latest") == {"unsupported": 1}
@@ -388,7 +387,7 @@ def test_an_older_server_is_believed_when_it_refuses_a_model() -> None:
 
 
 def test_without_probes_there_is_an_inventory_and_not_one_request_to_generate() -> None:
-    watched = watch([A, B], [somebody(1, "a:latest")], ProbeSettings(enabled=False))
+    watched = watch([A, B], [somebody(1, "a:latest")], new_probe_settings(enabled=False))
     assert watched.generated() == 0
     assert {asked.path for asked in watched.ollama.asked if ours(asked.headers)} == {
         "/api/version",
@@ -403,7 +402,7 @@ def test_without_probes_there_is_an_inventory_and_not_one_request_to_generate() 
 
 
 def test_a_model_whose_probes_are_switched_off_is_not_asked() -> None:
-    settings = ProbeSettings(models={"a:latest": ModelProbe(enabled=False)})
+    settings = new_probe_settings(models={"a:latest": new_model_probe(enabled=False)})
     watched = watch([A, B], [once("a:latest"), once("b:latest")], settings, seconds=900)
     assert_nobody_harmed(watched, probes=2)
     assert {name for (name, _), _ in watched.seen[-1][1].items()} > {DECODE}
@@ -411,7 +410,7 @@ def test_a_model_whose_probes_are_switched_off_is_not_asked() -> None:
     assert not watched.values(SKIPPED, model_name="a:latest")
 
 
-LOADING: Final = ProbeSettings(models={"a": ModelProbe(load=True)})
+LOADING: Final = new_probe_settings(models={"a": new_model_probe(load=True)})
 
 
 def test_a_model_that_may_be_loaded_is_loaded_on_an_empty_server_timed_and_measured() -> None:
@@ -433,7 +432,7 @@ def test_no_model_is_loaded_where_another_one_is() -> None:
 
 def test_with_two_models_in_memory_the_one_that_is_about_to_leave_is_skipped_with_its_reason() -> None:
     leaving = User("b:latest", [Visit(60.0, keep_alive="14s") for _ in range(10)])
-    watched = watch([A, B], [once("a:latest"), leaving], ProbeSettings(interval=10, budget=0.5), seconds=600)
+    watched = watch([A, B], [once("a:latest"), leaving], new_probe_settings(interval=10, budget=0.5), seconds=600)
     assert skips(watched, "b:latest")["expiring"] >= 5
     assert skips(watched, "b:latest").keys() <= {"active", "expiring", "budget"}
     assert watched.values(DECODE, model_name="a:latest")
@@ -501,7 +500,7 @@ def test_an_expiry_that_a_probe_moves_while_it_runs_is_not_taken_for_a_users() -
         moving.append(Moving(server))
         return moving[0]
 
-    often = ProbeSettings(interval=10, budget=0.5)
+    often = new_probe_settings(interval=10, budget=0.5)
     watched = watch([SLOW], [once(pause=0.1, keep_alive="5m")], often, seconds=1200, wrap=wrap)
     assert moving[0].moved > 10
     assert_harmless(watched.ollama.ledger, probes=10)
@@ -712,7 +711,9 @@ def test_a_probe_that_has_just_been_begun_is_given_up_at_the_end_like_one_under_
     transport = OllamaTransport(server, timeline)
 
     async def work() -> None:
-        monitor = OllamaScraper(Target("o", "ollama", URL), timeline.clock, timeline.wall_clock, transport, seeded())
+        monitor = OllamaScraper(
+            new_target("o", "ollama", URL), timeline.clock, timeline.wall_clock, transport, seeded()
+        )
         await once(pause=0.1).live(transport)
         for _ in range(2):
             await monitor.scrape()
@@ -760,7 +761,7 @@ def test_a_part_in_memory_of_unknown_speed_is_told_once(
     server = Ollama(replace(A, vram_bytes=vram_bytes))
     transport = OllamaTransport(server, timeline)
     device = DeviceSettings(name="NVIDIA L40S")
-    target = Target("o", "ollama", URL, device=device)
+    target = new_target("o", "ollama", URL, device=device)
 
     async def work() -> None:
         await once().live(transport)

@@ -21,16 +21,16 @@ from phasewatch.backends.ollama.state import (
     fold_success,
 )
 from phasewatch.base.errors import Reason, ScrapeError
-from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.config.resolve import Target
+from phasewatch.config.settings import Target
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts, WeightReads
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
 from tests.support.ollama_facts import GGUF, WALL, A, B, figures, inventory, loaded, stored
+from tests.support.targets import new_probe_settings, new_target
 
-TARGET: Final = Target("o", "ollama", "http://h", probe=ProbeSettings(interval=300.0, long_interval=3600.0))
+TARGET: Final = new_target("o", "ollama", "http://h", probe=new_probe_settings(interval=300.0, long_interval=3600.0))
 TIMING: Final = ScrapeTiming(99.9, 100.0, WALL)
 NOW: Final = 100.0
 KEY: Final = ("a:latest", A)

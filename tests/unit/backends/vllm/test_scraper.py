@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from phasewatch.backends.vllm.scraper import VllmScraper
-from phasewatch.config.resolve import parse_config
 from phasewatch.metrics.collector import build_target_families
 from tests.support.pages import body_at
 from tests.support.paths import MODELS
+from tests.support.targets import parse_config
 
 PAGES = [body_at("mfu-metrics", time) for time in range(20, 30)]
 SHAPE = MODELS / "llama-recordings.json"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from phasewatch.backends.ollama.scraper import OllamaScraper
-from phasewatch.config.resolve import parse_config
 from phasewatch.demo.ollama.harm import Harm
 from phasewatch.demo.ollama.models import CHAT, LARGE, MODELS, SMALL
 from phasewatch.demo.ollama.moments import SECOND
@@ -21,6 +20,7 @@ from tests.support.ollama_fronts import URL, OllamaTransport
 from tests.support.ollama_harm import assert_harmless, assert_uncached, assert_within_budget
 from tests.support.ollama_hours import every, shown
 from tests.support.pages import Metrics
+from tests.support.targets import parse_config
 from tests.support.timeline import EPOCH, Timeline
 
 LOOK_SECONDS = 5.0

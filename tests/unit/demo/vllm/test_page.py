@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.client import parse_facts, parse_limits
+from phasewatch.backends.vllm.client import parse_facts, parse_server_settings
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.demo.vllm.counters import Counters
 from phasewatch.demo.vllm.load import Workload
 from phasewatch.demo.vllm.page import HELP, LOADING_SECONDS, metrics_page, models, server_info
@@ -132,12 +133,13 @@ def test_every_metric_says_that_it_is_simulated() -> None:
 
 
 def test_the_reader_finds_one_engine_with_everything_but_other_releases_metrics() -> None:
-    page = PageReader().read(ours())
+    page = PageReader(METRIC_NAMES).read(ours())
     (sample,) = page.engines.values()
     assert page.process_start == STARTED - LOADING_SECONDS
     assert sample.created == STARTED
     assert sample.cache_config["kv_cache_size_tokens"] == "51200"
-    assert [name for name in sample.__slots__ if getattr(sample, name) is None] == []
+    read = [metric.field for metric in METRIC_NAMES.metrics]
+    assert [name for name in read if getattr(sample, name) is None] == []
 
 
 def test_what_the_server_says_of_itself_is_understood() -> None:
@@ -145,5 +147,5 @@ def test_what_the_server_says_of_itself_is_understood() -> None:
     told = parse_facts({"version": "0.32.0"}, models(settings, 5.9))
     assert list(told.models) == [settings.served_model_name]
     assert told.models[settings.served_model_name].max_model_len == settings.max_model_len
-    known = parse_limits(server_info(settings))
+    known = parse_server_settings(server_info(settings))
     assert (known.max_num_seqs, known.max_num_batched_tokens) == (24, 2048)

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 import yaml
 
-from phasewatch.config.resolve import parse_config
 from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.vllm.page import LOADING_SECONDS
 from phasewatch.demo.vllm.simulation import SETTINGS, SimulatedVllm, target_keys
 from tests.support.simulation import STARTED
+from tests.support.targets import parse_config
 
 
 def page(server: SimulatedVllm) -> str:
@@ -104,6 +104,6 @@ def test_the_keys_are_those_of_a_target() -> None:
     entry = {"name": "simulated", "backend": "vllm", "url": "http://127.0.0.1:1", **target_keys()}
     text = yaml.safe_dump({"targets": [entry]})
     (target,) = parse_config(text).targets
-    assert target.limits.max_num_seqs == SETTINGS.max_num_seqs
+    assert target.server.max_num_seqs == SETTINGS.max_num_seqs
     assert target.device.name == "NVIDIA L40S"
     assert target.model.path is not None

@@ -5,10 +5,10 @@ import pytest
 
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
-from phasewatch.config.resolve import Target
 from phasewatch.snapshot.health import Health
 from phasewatch.snapshot.target import EngineSnapshot, TargetSnapshot, create_snapshot
 from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS, LoadHistory, Track
+from tests.support.targets import new_target
 
 KEY = EngineKey("tiny", "0")
 START = 1_000_000.0
@@ -20,7 +20,7 @@ def snapshot(waiting: float | None, *, name: str = "chat", key: EngineKey = KEY)
 
 
 def down(name: str = "chat") -> TargetSnapshot:
-    return create_snapshot(Target(name, "vllm", "http://h"), Health())
+    return create_snapshot(new_target(name, "vllm", "http://h"), Health())
 
 
 def track(history: LoadHistory, now: float, name: str = "chat") -> Track:

@@ -4,7 +4,8 @@ import pytest
 
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.phases import Phases
-from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.backends import find_backend
+from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
 from phasewatch.web.landing.phase_bars import render_phase_bars
 from tests.support.live_page import KNOWN, OLLAMA
 from tests.support.markup import Markup
@@ -15,7 +16,7 @@ FLOPS = {"table": 362e12}
 
 
 def drawn(engine: EngineSnapshot, backend: str = "vllm", gpu_ratio: float | None = None) -> Markup:
-    return Markup("".join(render_phase_bars(engine, backend, gpu_ratio)))
+    return Markup("".join(render_phase_bars(engine, ModelSnapshot("m", gpu_ratio=gpu_ratio), find_backend(backend))))
 
 
 def against(ceiling: Ceiling, backend: str = "vllm", gpu_ratio: float | None = None) -> list[str]:

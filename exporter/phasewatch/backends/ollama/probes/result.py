@@ -8,9 +8,10 @@ from typing import Final
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeError, ProbeTimings, RequestOverhead
-from phasewatch.backends.ollama.probes.scheduling import loaded_context, long_words, model_settings
+from phasewatch.backends.ollama.probes.scheduling import loaded_context, long_words
 from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, ProbeMeasurement
-from phasewatch.config.probe_settings import ProbeSettings
+from phasewatch.config.resolve import choose_model_probe
+from phasewatch.config.settings import ProbeSettings
 from phasewatch.snapshot.probes import DiscardReason, ProbeReason, ProbeRecord, count_discard, count_failure
 
 QUEUED_SECONDS: Final = 0.25
@@ -278,7 +279,7 @@ def _long_may_follow(model: ModelState, result: ProbeResult, settings: ProbeSett
     """Whether a first long probe can follow soon: until there is one, prefill is known less well or not at all."""
     if model.residency is None or RequestKind.LONG in model.measurements:
         return False
-    context = loaded_context(model.residency, model_settings(settings, result.request.key[0]))
+    context = loaded_context(model.residency, choose_model_probe(settings, result.request.key[0]))
     return context is not None and long_words(model, context, result.ended) is not None
 
 

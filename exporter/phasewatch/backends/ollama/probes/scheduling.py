@@ -21,7 +21,8 @@ from phasewatch.backends.ollama.probes.request import (
     choose_prompt_words,
 )
 from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, ProbePace, Residency
-from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
+from phasewatch.config.resolve import choose_model_probe
+from phasewatch.config.settings import ModelProbeSettings, ProbeSettings
 from phasewatch.snapshot.probes import ProbeRecord, SkipReason, count_skip
 
 EXPIRY_MARGIN: Final = 15.0
@@ -66,12 +67,6 @@ def plan(
     return state, None
 
 
-def model_settings(settings: ProbeSettings, name: str) -> ModelProbe:
-    """The operator's word on one model; a name without a tag means `latest`, as it does for Ollama."""
-    told = settings.models.get(name) or settings.models.get(name.removesuffix(":latest"))
-    return told or ModelProbe()
-
-
 def _due(state: OllamaState, settings: ProbeSettings, now: float) -> list[ModelKey]:
     """Models whose time has come, the longest overdue first: those in memory, and those that may be loaded."""
     inventory = state.inventory
@@ -82,14 +77,14 @@ def _due(state: OllamaState, settings: ProbeSettings, now: float) -> list[ModelK
         for key, model in state.models.items()
         if model.due <= now
         and (model.residency is not None or (model.load_due <= now and _may_load(inventory.stored, settings, key)))
-        and model_settings(settings, key[0]).enabled
+        and choose_model_probe(settings, key[0]).enabled
     ]
     return [key for _, key in sorted(found)]
 
 
 def _may_load(stored: Mapping[str, StoredModel] | None, settings: ProbeSettings, key: ModelKey) -> bool:
     listed = stored.get(key[0]) if stored else None
-    return listed is not None and listed.digest == key[1] and model_settings(settings, key[0]).load
+    return listed is not None and listed.digest == key[1] and choose_model_probe(settings, key[0]).load
 
 
 def loadable(inventory: Inventory, settings: ProbeSettings) -> Iterator[ModelKey]:
@@ -106,7 +101,7 @@ def _why_not(
     general = _general_reasons(state, key, now)
     if model.residency is None:
         return next(general, None)
-    context = loaded_context(model.residency, model_settings(settings, key[0]))
+    context = loaded_context(model.residency, choose_model_probe(settings, key[0]))
     return next(chain(general, _reasons_of_users(model, model.residency, context, now, wall, quiet)), None)
 
 
@@ -158,7 +153,7 @@ def _reasons_of_users(
         yield SkipReason.EXPIRING
 
 
-def loaded_context(residency: Residency, told: ModelProbe) -> int | None:
+def loaded_context(residency: Residency, told: ModelProbeSettings) -> int | None:
     """The context that the model was loaded with. Before 0.10 the server does not say; the operator may."""
     configured = told.options.get("num_ctx")
     return int(configured) if configured is not None else residency.model.context_length
@@ -166,7 +161,7 @@ def loaded_context(residency: Residency, told: ModelProbe) -> int | None:
 
 def _request(state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, random: Random) -> ProbeRequest:
     model = state.models[key]
-    told = model_settings(settings, key[0])
+    told = choose_model_probe(settings, key[0])
     if model.residency is None:
         return build_load_request(*key, told.options)
     context = loaded_context(model.residency, told) or 0

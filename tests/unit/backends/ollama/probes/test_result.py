@@ -10,15 +10,16 @@ from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeError, ProbeTimings, RequestOverhead
 from phasewatch.backends.ollama.probes.result import QUEUED_SECONDS, SOON_SECONDS, ProbeResult, record_result
 from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, Residency
-from phasewatch.config.probe_settings import ProbeSettings
+from phasewatch.config.settings import ProbeSettings
 from phasewatch.snapshot.probes import DiscardReason, ProbeReason, ProbeRecord
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded
+from tests.support.targets import new_probe_settings
 
 KEY: Final[ModelKey] = ("a:latest", A)
 SENT: Final = 1000.0
 SECONDS: Final = 0.2
 ENDED: Final = SENT + SECONDS
-SETTINGS: Final = ProbeSettings()
+SETTINGS: Final = new_probe_settings()
 SMALL: Final = loaded(context_length=512)
 """A model whose context holds no long prompt, so that none follows."""
 
@@ -99,7 +100,9 @@ def test_the_next_probe_comes_after_an_interval_more_or_less() -> None:
 
 def test_after_a_probe_none_comes_until_its_share_of_the_time_is_paid() -> None:
     assert after(result(figures())).rest_until == pytest.approx(ENDED + 99 * SECONDS)
-    assert after(result(figures()), settings=ProbeSettings(budget=0.5)).rest_until == pytest.approx(ENDED + SECONDS)
+    assert after(result(figures()), settings=new_probe_settings(budget=0.5)).rest_until == pytest.approx(
+        ENDED + SECONDS
+    )
     slow = failed(ProbeReason.TIMEOUT, ended=SENT + 60)
     assert after(slow).rest_until == pytest.approx(SENT + 60 + 99 * 60)
 

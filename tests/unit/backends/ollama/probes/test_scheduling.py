@@ -12,7 +12,6 @@ from phasewatch.backends.ollama.probes.scheduling import (
     EXPIRY_MARGIN,
     LONGEST_LONG_PROBE,
     loadable,
-    model_settings,
     pace,
     plan,
     skipped_as_gone,
@@ -26,15 +25,17 @@ from phasewatch.backends.ollama.state import (
     ProbeMeasurement,
     Residency,
 )
-from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
+from phasewatch.config.resolve import choose_model_probe
+from phasewatch.config.settings import ProbeSettings
 from phasewatch.models.costs import ModelCosts
 from phasewatch.snapshot.probes import SkipReason
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded, stored
+from tests.support.targets import new_model_probe, new_probe_settings
 
 NOW: Final = 1000.0
 KEY: Final[ModelKey] = ("a:latest", A)
 OTHER: Final[ModelKey] = ("b:latest", B)
-SETTINGS: Final = ProbeSettings()
+SETTINGS: Final = new_probe_settings()
 
 
 def resident(
@@ -81,7 +82,9 @@ def only_reason(state: OllamaState) -> SkipReason:
 
 
 def told(**models: Any) -> ProbeSettings:
-    return ProbeSettings(models={name.replace("_", ":"): ModelProbe(**facts) for name, facts in models.items()})
+    return new_probe_settings(
+        models={name.replace("_", ":"): new_model_probe(**facts) for name, facts in models.items()}
+    )
 
 
 def test_a_model_in_memory_that_is_due_is_probed_with_its_context() -> None:
@@ -224,11 +227,11 @@ def test_a_model_that_the_operator_excludes_is_never_due() -> None:
 
 
 def test_the_operators_word_is_found_with_and_without_the_tag_that_ollama_assumes() -> None:
-    bare, tagged = ModelProbe(load=True), ModelProbe(enabled=False)
-    assert model_settings(ProbeSettings(models={"a": bare}), "a:latest") is bare
-    assert model_settings(ProbeSettings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
-    assert model_settings(ProbeSettings(models={"a": bare}), "a:8b") == ModelProbe()
-    assert model_settings(ProbeSettings(models={"a:8b": bare}), "a:8b") is bare
+    bare, tagged = new_model_probe(load=True), new_model_probe(enabled=False)
+    assert choose_model_probe(new_probe_settings(models={"a": bare}), "a:latest") is bare
+    assert choose_model_probe(new_probe_settings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
+    assert choose_model_probe(new_probe_settings(models={"a": bare}), "a:8b") == new_model_probe()
+    assert choose_model_probe(new_probe_settings(models={"a:8b": bare}), "a:8b") is bare
 
 
 def test_the_operators_context_makes_up_for_a_server_that_does_not_tell_it() -> None:
@@ -324,7 +327,7 @@ def test_a_model_that_was_unloaded_at_the_last_moment_is_skipped_as_such() -> No
 
 def test_the_first_probe_comes_well_within_an_interval_and_at_another_time_on_each_exporter() -> None:
     for interval in (1.0, 10.0, 300.0, 86_400.0):
-        found = [pace(ProbeSettings(interval=interval), seeded(seed)) for seed in range(50)]
+        found = [pace(new_probe_settings(interval=interval), seeded(seed)) for seed in range(50)]
         assert all(0 < one.first <= min(0.6 * interval, 18.0) for one in found)
         assert len({one.first for one in found}) == 50
         assert {(one.quiet, one.least) for one in found} == {(min(3.0, interval / 4), interval / 2)}

@@ -2,30 +2,32 @@
 
 import pytest
 
+from phasewatch.backends.page_state import PageState, build_snapshot, fold_failure, fold_page
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.backends.vllm.state import TargetState, build_snapshot, fold_failure, fold_page
+from phasewatch.backends.vllm.metric_names import METRIC_NAMES
+from phasewatch.backends.vllm.totals import PAGE_RULES
 from phasewatch.base.errors import Reason, ScrapeError
-from phasewatch.config.resolve import Target
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts
 from tests.support.pages import bodies, page
+from tests.support.targets import new_target
 
-TARGET = Target("chat", "vllm", "http://a.invalid")
-PAGES = [PageReader().read(body) for _, body in list(bodies("batch-ramp"))[10:14]]
+TARGET = new_target("chat", "vllm", "http://a.invalid")
+PAGES = [PageReader(METRIC_NAMES).read(body) for _, body in list(bodies("batch-ramp"))[10:14]]
 
 
 def timing(time: float) -> ScrapeTiming:
     return ScrapeTiming(time - 0.01, time, 1.7e9 + time)
 
 
-def scraped(count: int) -> TargetState:
-    state = TargetState(facts=ServerFacts(version="0.32.0"))
+def scraped(count: int) -> PageState:
+    state = PageState(facts=ServerFacts(version="0.32.0"))
     for index in range(count):
-        state = fold_page(state, PAGES[index], timing(float(index)), TARGET)
+        state = fold_page(state, PAGES[index], timing(float(index)), TARGET, PAGE_RULES)
     return state
 
 
-def failed(state: TargetState, reason: Reason, time: float = 2.0) -> TargetState:
+def failed(state: PageState, reason: Reason, time: float = 2.0) -> PageState:
     return fold_failure(state, ScrapeError(reason, "why"), timing(time))
 
 
@@ -49,14 +51,14 @@ def test_while_it_is_down_nothing_is_shown_of_engines_or_facts(reason: Reason) -
 
 
 def test_a_late_answer_leaves_a_window_that_covers_the_gap() -> None:
-    state = fold_page(failed(scraped(2), Reason.TIMEOUT), PAGES[3], timing(3.0), TARGET)
-    assert len(state.window.snapshots) == 3
+    state = fold_page(failed(scraped(2), Reason.TIMEOUT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
+    assert len(state.window.pages) == 3
     assert build_snapshot(state, TARGET).facts.version == "0.32.0"
 
 
 def test_a_refused_connection_ends_the_window_and_the_facts() -> None:
-    state = fold_page(failed(scraped(2), Reason.CONNECT), PAGES[3], timing(3.0), TARGET)
-    assert len(state.window.snapshots) == 1
+    state = fold_page(failed(scraped(2), Reason.CONNECT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
+    assert len(state.window.pages) == 1
     assert build_snapshot(state, TARGET).facts == ServerFacts()
 
 
@@ -65,28 +67,28 @@ def test_trouble_counts_its_scrapes_and_ends_with_a_page() -> None:
     trouble = state.health.trouble
     assert trouble is not None
     assert (trouble.since, trouble.failures, trouble.reason) == (2.0, 2, Reason.HTTP_STATUS)
-    assert fold_page(state, PAGES[1], timing(4.0), TARGET).health.trouble is None
+    assert fold_page(state, PAGES[1], timing(4.0), TARGET, PAGE_RULES).health.trouble is None
 
 
 def test_a_restart_between_two_pages_forgets_progress_and_facts() -> None:
-    fresh = PageReader().read(
+    fresh = PageReader(METRIC_NAMES).read(
         page({"generation_tokens_total": 1, "num_requests_running": 1}, labels='engine="0",model_name="tiny"')
     )
-    state = fold_page(scraped(2), fresh, timing(2.0), TARGET)
+    state = fold_page(scraped(2), fresh, timing(2.0), TARGET, PAGE_RULES)
     (engine,) = build_snapshot(state, TARGET).engines
     assert engine.token_stall_seconds is None
     assert state.facts == ServerFacts()
 
 
 def test_before_the_first_scrape_up_is_unknown() -> None:
-    assert build_snapshot(TargetState(), TARGET).up is None
+    assert build_snapshot(PageState(), TARGET).up is None
 
 
 def test_a_stall_goes_on_through_a_gap_that_empties_the_window() -> None:
     still = page({"generation_tokens_total": 7, "num_requests_running": 1})
-    state, reader = TargetState(facts=ServerFacts(version="0.32.0")), PageReader()
+    state, reader = PageState(facts=ServerFacts(version="0.32.0")), PageReader(METRIC_NAMES)
     for time in (0.0, 1.0, 200.0):
-        state = fold_page(state, reader.read(still), timing(time), TARGET)
+        state = fold_page(state, reader.read(still), timing(time), TARGET, PAGE_RULES)
     (engine,) = build_snapshot(state, TARGET).engines
     assert engine.token_stall_seconds == 200
     assert build_snapshot(state, TARGET).facts.version == "0.32.0"

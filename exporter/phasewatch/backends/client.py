@@ -1,0 +1,104 @@
+"""What the clients of all servers share: one lazy connection, its headers, JSON, and the meaning of statuses."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import httpx
+
+from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.config.settings import Target
+from phasewatch.scrape.http import HTTP_OK, Response, get, new_client, post, read_authorization_header
+
+JSON: Final = "application/json"
+
+
+class ServerClient:
+    """Asks one server.
+
+    Args:
+        target: the server.
+        transport: stands in for the network in tests.
+    """
+
+    def __init__(self, target: Target, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._target = target
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+
+    async def get(self, path: str, accept: str = JSON) -> Response:
+        """GET a path within the target's timeout.
+
+        Raises:
+            ScrapeError: there was no complete response.
+        """
+        client, headers = self._connect(accept)
+        timeout, limit = self._target.timeout, self._target.body_size_limit
+        return await get(client, path, headers=headers, deadline=timeout, limit=limit)
+
+    async def post(self, path: str, body: Mapping[str, object], deadline: float) -> Response:
+        """POST a JSON object to a path.
+
+        Raises:
+            ScrapeError: there was no complete response within `deadline` seconds.
+        """
+        client, headers = self._connect(JSON)
+        limit = self._target.body_size_limit
+        return await post(client, path, body, headers=headers, deadline=deadline, limit=limit)
+
+    async def get_json_or_none(self, path: str) -> Any:
+        """The JSON value at a path; None where there is none."""
+        try:
+            response = await self.get(path)
+        except ScrapeError:
+            return None
+        return parse_json(response.body) if response.status == HTTP_OK else None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    def _connect(self, accept: str) -> tuple[httpx.AsyncClient, dict[str, str]]:
+        if self._client is None:
+            self._client = new_client(self._target.url, self._target.tls_config, self._transport)
+        return self._client, {"Accept": accept, **read_authorization_header(self._target.authorization)}
+
+
+def decode_page(response: Response) -> str:
+    """The text of a page of metrics, from a response of any status.
+
+    Raises:
+        ScrapeError: `auth` or `http_status` for a status other than 200, `parse` for a text that is not UTF-8.
+    """
+    if response.status in {401, 403}:
+        raise ScrapeError(Reason.AUTH, f"the server answered {response.status}: set authorization, or renew its secret")
+    if 300 <= response.status < 400:  # noqa: PLR2004  # the redirects
+        raise ScrapeError(
+            Reason.HTTP_STATUS,
+            f"the server answered {response.status}: redirects are not followed, set url to its goal",
+        )
+    if response.status != HTTP_OK:
+        raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {response.status} instead of 200")
+    try:
+        return response.body.decode()
+    except UnicodeDecodeError as error:
+        raise ScrapeError(Reason.PARSE, f"the page is not UTF-8 at byte {error.start}") from error
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a JSON text; None if it is not one."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_showable(text: str) -> bool:
+    """Whether a text can be encoded: JSON may hold half of a surrogate pair, with which no page can be written."""
+    return text.encode(errors="ignore").decode() == text
+
+
+def get_text(value: Any) -> str | None:
+    """A JSON value if it is a text that can be shown."""
+    return value if isinstance(value, str) and is_showable(value) else None
