@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards import common, generate
-from dashboards.grafana import rendered
-from dashboards.panels import Panel, Section, Words
-from dashboards.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
+from dashboards.generate import output, pack
+from dashboards.generate.grafana import rendered
+from dashboards.generate.model import Panel, Section, Words
+from dashboards.generate.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
 from phasewatch.analysis.advice import ADVICE
 from phasewatch.analysis.saturation import State
 from phasewatch.metrics.collector import TABLE
 from tests.support.dashboard_lint import Json, boards, excluded, expanded, findings, panels, queries, selectors
-from tests.support.paths import DASHBOARDS
+from tests.support.paths import DASHBOARDS, DASHBOARDS_JSON
 from tests.support.processes import needs
 from tests.support.rule_files import alerts, promtool, rules, script
 
@@ -34,13 +34,13 @@ ALERT_LABELS = frozenset({"alertname", "alertstate", "severity", "component", "t
 
 
 def test_the_committed_boards_are_what_make_dashboards_writes() -> None:
-    for path, content in generate.files().items():
+    for path, content in output.files().items():
         assert path.read_text() == content, f"{path.name} is not up to date: run `make dashboards`"
-    assert sorted(DASHBOARDS.glob("*.json")) == sorted(generate.files())
+    assert sorted(DASHBOARDS_JSON.iterdir()) == sorted(output.files())
 
 
 def test_the_boards_are_those_that_alerts_lead_to() -> None:
-    assert list(BOARDS) == sorted(common.TITLES)
+    assert list(BOARDS) == sorted(pack.TITLES)
 
 
 def test_each_link_of_an_alert_sets_variables_that_its_board_has() -> None:
@@ -202,16 +202,16 @@ def test_every_state_has_a_number_a_colour_and_the_words_of_the_advice() -> None
 def test_colours_change_where_alerts_begin() -> None:
     told = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
     for steps, name in (
-        (common.INTER_TOKEN, "inter_token_latency_seconds"),
-        (common.FIRST_TOKEN, "time_to_first_token_seconds"),
-        (common.WAITING, "requests_waiting"),
+        (pack.INTER_TOKEN, "inter_token_latency_seconds"),
+        (pack.FIRST_TOKEN, "time_to_first_token_seconds"),
+        (pack.WAITING, "requests_waiting"),
     ):
         assert f"vector({steps[-1][0]:g})" == told[f"phasewatch_threshold:{name}"]
 
 
 def test_a_board_is_laid_out_by_hand_of_no_one() -> None:
     section = Section("s", tuple(words(f"t{width}", width) for width in (16, 16, 8, 24)))
-    built = common.board("phasewatch-overview", "d", section)
+    built = pack.board("phasewatch-overview", "d", section)
     places = [panel["gridPos"] for panel in yaml.safe_load(rendered(built))["panels"]]
     assert [(place["x"], place["y"]) for place in places] == [(0, 0), (0, 1), (0, 4), (16, 4), (0, 7)]
 
@@ -228,7 +228,7 @@ def test_provisioning_finds_the_boards_and_opens_with_the_overview() -> None:
     home = re.search(r"^default_home_dashboard_path = (.+)$", (DASHBOARDS / "grafana.ini").read_text(), re.MULTILINE)
     assert home
     assert home[1] == f"{provider['options']['path']}/phasewatch-overview.json"
-    assert (DASHBOARDS / "phasewatch-overview.json").exists()
+    assert (DASHBOARDS_JSON / "phasewatch-overview.json").exists()
     assert not provider["allowUiUpdates"], "a generated board is not edited by hand"
 
 
@@ -244,7 +244,7 @@ def test_rates_of_native_histograms_span_scrapes_of_vllm_which_are_rarer() -> No
     prometheus = yaml.safe_load((DASHBOARDS.parent / "alerts" / "prometheus.yml").read_text())
     native = [
         target
-        for _, target in queries(BOARDS[common.OBJECTIVES])
+        for _, target in queries(BOARDS[pack.OBJECTIVES])
         if any("vllm" in selector.name for selector in selectors(target["expr"]))
     ]
     assert native

@@ -5,7 +5,7 @@ from typing import Final
 
 import yaml
 
-from dashboards.states import STATES
+from dashboards.generate.states import STATES
 from phasewatch.analysis.saturation import State
 from tests.agreement.test_docs import code, every_code, page, tables
 from tests.support.dashboard_lint import boards
@@ -39,7 +39,7 @@ def test_every_choice_is_listed_and_nothing_else_is() -> None:
 def test_the_files_to_mount_exist_and_their_places_are_those_of_the_provisioning() -> None:
     places = {code(source): every_code(target)[0] for source, target in rows("from", "to")}
     (provider,) = yaml.safe_load((DASHBOARDS / "provisioning/dashboards/phasewatch.yml").read_text())["providers"]
-    assert places["dashboards/"] == provider["options"]["path"]
+    assert places["dashboards/json/"] == provider["options"]["path"]
     for source, target in places.items():
         assert (ROOT / source).exists(), source
         told = (

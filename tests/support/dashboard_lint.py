@@ -9,7 +9,7 @@ from typing import Any, Final
 import promql_parser as promql
 import yaml
 
-from tests.support.paths import DASHBOARDS
+from tests.support.paths import DASHBOARDS, DASHBOARDS_JSON
 
 Json = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Selector:
 
 def boards() -> dict[str, Json]:
     """The committed boards by uid."""
-    found = [json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))]
+    found = [json.loads(path.read_text()) for path in sorted(DASHBOARDS_JSON.glob("*.json"))]
     return {board["uid"]: board for board in found}
 
 

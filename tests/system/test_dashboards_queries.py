@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from dashboards.states import STATE_CODES
+from dashboards.generate.states import STATE_CODES
 from tests.support.dashboard_lint import Json, boards, expanded, panels, queries
 from tests.support.dashboard_stack import FIRST, FLEET, TWICE, Stack, filled
 from tests.support.processes import eventually, needs

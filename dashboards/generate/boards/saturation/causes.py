@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from dashboards.common import (
+from dashboards.generate.model import PLAIN, Lines, Override, Query, Shown, Steps, Timeline
+from dashboards.generate.pack import (
     BAD,
     CACHE,
     ENGINE_NAME,
@@ -16,8 +17,7 @@ from dashboards.common import (
     reaching,
     threshold,
 )
-from dashboards.panels import PLAIN, Lines, Override, Query, Shown, Steps, Timeline
-from dashboards.states import STATES
+from dashboards.generate.states import STATES
 
 _UNTOLD: Final = "Not told: no vLLM answered, or none has had a request yet"
 _NO_CAPACITY: Final = "The server does not tell the size of its KV cache"

@@ -1,6 +1,7 @@
 """Overview: every target, and whether it is prefill, decode, the queue or the cache."""
 
-from dashboards.common import (
+from dashboards.generate.model import Board, Column, Lines, Query, Section, Steps, Table, Tile, Timeline
+from dashboards.generate.pack import (
     CACHE,
     DECODE_SHARE,
     ENGINE_NAME,
@@ -13,8 +14,7 @@ from dashboards.common import (
     quiet,
     utilization,
 )
-from dashboards.panels import Board, Column, Lines, Query, Section, Steps, Table, Tile, Timeline
-from dashboards.states import STATE_CODES, state_code, states_by_urgency
+from dashboards.generate.states import STATE_CODES, state_code, states_by_urgency
 
 _CACHE: Steps = ((None, CACHE),)
 _FACTS = "Idle, or device and model unknown: see Phases, Facts"

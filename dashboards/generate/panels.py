@@ -29,7 +29,7 @@ from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.text import TextMode
 
-from dashboards.panels import (
+from dashboards.generate.model import (
     Bars,
     Column,
     Heatmap,

@@ -3,8 +3,20 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dashboards.common import BAD, CARE, GOOD, MODEL_NAME, NEUTRAL, OF_MODEL, of_model
-from dashboards.panels import Column, Lines, Override, Panel, Query, Section, Shown, Steps, Table, Tile, Timeline
+from dashboards.generate.model import (
+    Column,
+    Lines,
+    Override,
+    Panel,
+    Query,
+    Section,
+    Shown,
+    Steps,
+    Table,
+    Tile,
+    Timeline,
+)
+from dashboards.generate.pack import BAD, CARE, GOOD, MODEL_NAME, NEUTRAL, OF_MODEL, of_model
 
 NO_PROBE: Final = "No probe answered in this time: they run for models in memory, unless probe.enabled is false"
 _UNPROBED: Final = "No model in memory was probed in this time"

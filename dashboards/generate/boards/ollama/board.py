@@ -2,7 +2,24 @@
 
 from typing import Final
 
-from dashboards.common import (
+from dashboards.generate.boards.ollama.memory import KEPT_SECONDS, NOTHING_LOADED, UNTOLD, memory
+from dashboards.generate.boards.ollama.probes import FAILING, NO_PROBE, PROBE, last_success_age, probe_sections
+from dashboards.generate.model import (
+    Board,
+    Column,
+    Lines,
+    Override,
+    Panel,
+    Query,
+    Section,
+    Shown,
+    Steps,
+    Table,
+    Tile,
+    Timeline,
+    Variable,
+)
+from dashboards.generate.pack import (
     CARE,
     DECODE_SHARE,
     GOOD,
@@ -18,24 +35,7 @@ from dashboards.common import (
     of_target,
     threshold,
 )
-from dashboards.ollamamemory import KEPT_SECONDS, NOTHING_LOADED, UNTOLD, memory
-from dashboards.ollamaprobes import FAILING, NO_PROBE, PROBE, last_success_age, probe_sections
-from dashboards.panels import (
-    Board,
-    Column,
-    Lines,
-    Override,
-    Panel,
-    Query,
-    Section,
-    Shown,
-    Steps,
-    Table,
-    Tile,
-    Timeline,
-    Variable,
-)
-from dashboards.states import DOWN, STATES
+from dashboards.generate.states import DOWN, STATES
 
 _TARGET: Final = Variable("target", "Target", f'llm_target_up{{{OF_EXPORTER}, backend="ollama"}}')
 _MODEL: Final = Variable("model_name", "Model", f"llm_model_loaded{{{OF_TARGET}}}")

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dashboards.common import OF_ENGINE, OF_MODEL, of_engine, of_model, of_target
-from dashboards.panels import Column, Query, Shown, Table
+from dashboards.generate.model import Column, Query, Shown, Table
+from dashboards.generate.pack import OF_ENGINE, OF_MODEL, of_engine, of_model, of_target
 
 _SOURCES: Final[Mapping[str, Shown]] = {
     "config": Shown("configuration"),

@@ -1,7 +1,7 @@
 """Phases: speeds against ceilings, throughputs, streams, steps and context."""
 
-from dashboards.common import CACHE, ENGINE_NAME, UNFILLED, limit, of_engine, reaching
-from dashboards.panels import Lines, Override, Query
+from dashboards.generate.model import Lines, Override, Query
+from dashboards.generate.pack import CACHE, ENGINE_NAME, UNFILLED, limit, of_engine, reaching
 
 _TOKENS = "suffix: tok/s"
 _SPEED, _WEIGHTS, _READ = "speed", "weights", "read"

@@ -10,8 +10,8 @@ from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards.grafanapanels import DATASOURCE, built_panel, dashboard, models
-from dashboards.panels import COLUMNS, Board, Mark, Panel, Section, Variable
+from dashboards.generate.model import COLUMNS, Board, Mark, Panel, Section, Variable
+from dashboards.generate.panels import DATASOURCE, built_panel, dashboard, models
 
 
 def rendered(board: Board) -> str:

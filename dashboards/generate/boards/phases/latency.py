@@ -1,6 +1,7 @@
 """Phases: what users feel of them, the time to the first token and the time between tokens."""
 
-from dashboards.common import (
+from dashboards.generate.model import Lines, Override, Query
+from dashboards.generate.pack import (
     DECODE,
     ENGINE_NAME,
     FIRST_TOKEN,
@@ -10,7 +11,6 @@ from dashboards.common import (
     UNFILLED,
     of_engine,
 )
-from dashboards.panels import Lines, Override, Query
 
 _NOTHING_DECODED = "Nothing was decoded in this time"
 _UPPER, _LOWER = "upper edge", "lower edge"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dashboards.common import BAD, CACHE, GOOD, OF_ENGINE, OF_TARGET, PREFILL, QUEUE
-from dashboards.panels import Shown
+from dashboards.generate.model import Shown
+from dashboards.generate.pack import BAD, CACHE, GOOD, OF_ENGINE, OF_TARGET, PREFILL, QUEUE
 from phasewatch.analysis.advice import ADVICE
 from phasewatch.analysis.saturation import State
 

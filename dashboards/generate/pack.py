@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import yaml
 
-from dashboards.panels import Board, Mark, Override, Section, Steps, Variable
+from dashboards.generate.model import Board, Mark, Override, Section, Steps, Variable
 
-_THRESHOLDS: Final = Path(__file__).parent.parent / "alerts" / "rules" / "phasewatch-thresholds.yml"
+_THRESHOLDS: Final = Path(__file__).parents[2] / "alerts" / "rules" / "phasewatch-thresholds.yml"
 
 OF_EXPORTER: Final = 'job=~"$job", instance=~"$instance"'
 OF_TARGET: Final = f'{OF_EXPORTER}, target=~"$target"'

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dashboards.panels import Words
-from dashboards.states import DOWN, IN_MEMORY, STATES, UNKNOWN, by_state
+from dashboards.generate.model import Words
+from dashboards.generate.states import DOWN, IN_MEMORY, STATES, UNKNOWN, by_state
 from phasewatch.analysis.advice import ADVICE, ASLEEP, Advice
 from phasewatch.analysis.saturation import State
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dashboards.common import BAD, CARE, GOOD, NEUTRAL, OF_EXPORTER, OF_TARGET, TARGET_NAME, of_target, threshold
-from dashboards.panels import Column, Lines, Override, Panel, Query, Section, Shown, Steps, Table, Timeline
-from dashboards.states import DOWN, SEEN, STATES, UNKNOWN
+from dashboards.generate.model import Column, Lines, Override, Panel, Query, Section, Shown, Steps, Table, Timeline
+from dashboards.generate.pack import BAD, CARE, GOOD, NEUTRAL, OF_EXPORTER, OF_TARGET, TARGET_NAME, of_target, threshold
+from dashboards.generate.states import DOWN, SEEN, STATES, UNKNOWN
 
 UP: Final[Mapping[str, Shown]] = {"1": Shown("Up", GOOD), "0": STATES[DOWN]}
 ANSWERS: Final[Mapping[str, Shown]] = {"-1": STATES[UNKNOWN], **UP}

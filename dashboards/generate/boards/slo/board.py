@@ -7,23 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from alerts.slo import BURNS, OBJECTIVES, WINDOWS, Burn, Objective, read_objectives
-from dashboards.common import BAD, CARE, GOOD, NEUTRAL, board
-from dashboards.panels import (
-    Board,
-    Column,
-    Heatmap,
-    Lines,
-    Override,
-    Panel,
-    Query,
-    Section,
-    Steps,
-    Table,
-    Tile,
-    Variable,
-    Words,
-)
-from dashboards.sloqueries import (
+from dashboards.generate.boards.slo.queries import (
     BUDGET_DAYS,
     PER_FACTOR,
     SPACING,
@@ -38,6 +22,22 @@ from dashboards.sloqueries import (
     told,
     worst,
 )
+from dashboards.generate.model import (
+    Board,
+    Column,
+    Heatmap,
+    Lines,
+    Override,
+    Panel,
+    Query,
+    Section,
+    Steps,
+    Table,
+    Tile,
+    Variable,
+    Words,
+)
+from dashboards.generate.pack import BAD, CARE, GOOD, NEUTRAL, board
 
 _SERVER: Final = "{{instance}} {{model_name}} {{engine}}"
 

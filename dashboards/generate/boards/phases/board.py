@@ -1,6 +1,10 @@
 """Phases: prefill and decode side by side, and which wall of the hardware is near."""
 
-from dashboards.common import (
+from dashboards.generate.boards.phases.facts import facts, missing
+from dashboards.generate.boards.phases.latency import first_token, inter_token
+from dashboards.generate.boards.phases.speeds import context, speeds, steps
+from dashboards.generate.model import Bars, Board, Lines, Query, Section, Steps
+from dashboards.generate.pack import (
     DECODE,
     DECODE_SHARE,
     ENGINE_NAME,
@@ -13,10 +17,6 @@ from dashboards.common import (
     shades,
     utilization,
 )
-from dashboards.panels import Bars, Board, Lines, Query, Section, Steps
-from dashboards.phasesfacts import facts, missing
-from dashboards.phaseslatency import first_token, inter_token
-from dashboards.phasesspeeds import context, speeds, steps
 
 _EMPTY = "Idle, down, or a fact is missing"
 _MFU, _MBU = "MFU", "MBU"

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dashboards.common import (
+from dashboards.generate.boards.saturation.advice import advice, advised
+from dashboards.generate.boards.saturation.causes import cache, queue, states
+from dashboards.generate.model import Board, Column, Lines, Override, Query, Section, Table, Timeline
+from dashboards.generate.pack import (
     CACHE,
     ENGINE_NAME,
     GOOD,
@@ -12,10 +15,7 @@ from dashboards.common import (
     of_engine,
     reaching,
 )
-from dashboards.panels import Board, Column, Lines, Override, Query, Section, Table, Timeline
-from dashboards.saturationadvice import advice, advised
-from dashboards.saturationcauses import cache, queue, states
-from dashboards.states import STATE_CODES, STATES, state_code
+from dashboards.generate.states import STATE_CODES, STATES, state_code
 
 _RUNNING, _WAITING, _CACHE = "running", "waiting", "cache"
 _UNTOLD = "Not told: no vLLM answered, or none has had a request yet"

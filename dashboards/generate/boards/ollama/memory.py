@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from dashboards.common import BAD, CARE, GOOD, MODEL_NAME, OF_MODEL, of_model, threshold
-from dashboards.panels import Lines, Panel, Query
+from dashboards.generate.model import Lines, Panel, Query
+from dashboards.generate.pack import BAD, CARE, GOOD, MODEL_NAME, OF_MODEL, of_model, threshold
 
 UNTOLD: Final = "No Ollama tells of a model"
 """None is chosen, it is down, its inventory is late, or it has no models."""

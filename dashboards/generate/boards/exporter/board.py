@@ -2,7 +2,20 @@
 
 from typing import Final
 
-from dashboards.common import (
+from dashboards.generate.boards.exporter.charts import (
+    AGE,
+    ANSWERS,
+    NO_TARGET,
+    UP,
+    details,
+    failed,
+    missed,
+    news_age,
+    of_exporters,
+    untold,
+)
+from dashboards.generate.model import Board, Column, Override, Query, Section, Shown, Steps, Table, Tile
+from dashboards.generate.pack import (
     BAD,
     CARE,
     GOOD,
@@ -15,20 +28,7 @@ from dashboards.common import (
     board,
     of_target,
 )
-from dashboards.exporterdetails import (
-    AGE,
-    ANSWERS,
-    NO_TARGET,
-    UP,
-    details,
-    failed,
-    missed,
-    news_age,
-    of_exporters,
-    untold,
-)
-from dashboards.panels import Board, Column, Override, Query, Section, Shown, Steps, Table, Tile
-from dashboards.states import STATES, UNKNOWN
+from dashboards.generate.states import STATES, UNKNOWN
 
 _IN_FORCE: Final = {"1": Shown("In force", GOOD), "0": Shown("Invalid", BAD)}
 _NONE_ALLOWED: Final[Steps] = ((None, NEUTRAL), (0.0, GOOD), (0.5, BAD))
