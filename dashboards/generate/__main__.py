@@ -1,5 +1,5 @@
 """`python -m dashboards.generate` writes every dashboard."""
 
-from dashboards.generate.output import main
+from dashboards.generate.output import write_files
 
-main()
+write_files()

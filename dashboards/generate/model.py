@@ -1,11 +1,20 @@
-"""What a board is made of, as plain values. Nothing here knows Grafana's JSON; `grafana` turns it into that."""
+"""The parts of a dashboard as plain values, named as Grafana names them. `grafana` and `panels` turn them into JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 COLUMNS: Final = 24
-"""Width of a board in Grafana's grid."""
+"""Width of a dashboard in Grafana's grid."""
+
+TOKENS_PER_SECOND: Final = "suffix: tok/s"
+PER_SECOND: Final = "suffix: /s"
+TIMES: Final = "suffix: x"
+"""Units that Grafana lacks; it shows what follows `suffix:` behind the number."""
+
+RANGE: Final = "$__range"
+RATE_INTERVAL: Final = "$__rate_interval"
+"""Grafana's variables: the time range shown, and at least four scrapes and one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,21 +22,21 @@ class Query:
     """A PromQL query.
 
     Attributes:
-        expr: with Grafana's variables.
+        expr: PromQL, with Grafana's variables.
         legend: Grafana's template for the name of a series.
-        name: by which overrides and columns refer to it; a letter by its place otherwise.
-        spacing: time between the samples, where it is longer than the data source says: rates need four of them.
+        ref_id: what overrides and columns refer to; empty for a letter by position.
+        min_interval: least step, where the metric is scraped less often than the data source says; empty for its default.
     """
 
     expr: str
     legend: str = ""
-    name: str = ""
-    spacing: str = ""
+    ref_id: str = ""
+    min_interval: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """How a value is written instead of itself: text and colour."""
+class ValueMapping:
+    """What is shown instead of a value: text and colour."""
 
     text: str
     colour: str = "text"
@@ -35,25 +44,25 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Properties of some fields, by Grafana's names of them.
+    """Properties for some fields of a panel. One of the three matchers is set.
 
     Attributes:
-        properties: id and value, as Grafana has them.
-        name: of the field, as shown.
-        pattern: a regular expression for names; one of the three is set.
-        query: the name of a query, for all that it returns.
+        properties: value by Grafana's property id.
+        by_name: name of the field as displayed.
+        by_regexp: regular expression for that name.
+        by_query: ref_id of a query, for every field that it returns.
     """
 
     properties: Mapping[str, Any]
-    name: str = ""
-    pattern: str = ""
-    query: str = ""
+    by_name: str = ""
+    by_regexp: str = ""
+    by_query: str = ""
 
 
-Steps = tuple[tuple[float | None, str], ...]
-"""Thresholds: from which value on which colour. The first has no value."""
+Thresholds = tuple[tuple[float | None, str], ...]
+"""Lower bound and colour of each step, ascending. The first step has no bound."""
 
-PLAIN: Final[Steps] = ((None, "text"),)
+NO_THRESHOLDS: Final[Thresholds] = ((None, "text"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +70,20 @@ class Panel:
     """What all panels have.
 
     Attributes:
-        title: unique on its board.
+        title: unique on its dashboard.
         description: what is good, what is bad, and what to change.
         queries: at least one, except for texts.
         width: of COLUMNS.
         height: in rows of Grafana's grid, about 38 pixels each.
         unit: Grafana's id of it.
-        empty: what stands there when there is no value.
+        no_value: text shown when there is no value.
         decimals: None lets Grafana choose.
         minimum: of the axis or bar.
         maximum: of the axis or bar.
-        steps: thresholds.
-        mappings: values that are written in words.
+        thresholds: colours by value.
+        mappings: text and colour by value.
         overrides: for some of the fields.
-        linked: the uid of a board that a click leads to.
+        link_to: uid of the dashboard that a click opens for the target of the series; empty for none.
     """
 
     title: str
@@ -83,63 +92,69 @@ class Panel:
     width: int
     height: int
     unit: str = "short"
-    empty: str = "No data"
+    no_value: str = "No data"
     decimals: int | None = None
     minimum: float | None = None
     maximum: float | None = None
-    steps: Steps = PLAIN
-    mappings: Mapping[str, Shown] = field(default_factory=dict)
+    thresholds: Thresholds = NO_THRESHOLDS
+    mappings: Mapping[str, ValueMapping] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
-    linked: str = ""
+    link_to: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tile(Panel):
-    """A big number, that of now; `filled` colours the whole tile, `named` writes the names of the series beside it."""
+class Stat(Panel):
+    """A large number, the current one.
+
+    Attributes:
+        colour_background: colours the whole panel instead of the number.
+        show_names: writes the names of the series beside their numbers.
+    """
 
     width: int = 4
     height: int = 4
-    filled: bool = False
-    named: bool = False
+    colour_background: bool = False
+    show_names: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bars(Panel):
-    """One horizontal bar for each series, as it is now."""
+class BarGauge(Panel):
+    """One horizontal bar for each series, its current value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines(Panel):
+class TimeSeries(Panel):
     """Series over time.
 
     Attributes:
-        stacked: on top of each other, which only parts of one whole may be.
-        marked: thresholds are drawn as dashed lines.
-        logarithmic: the base of the axis, 0 for a linear one.
+        stacked: on top of each other, which suits only parts of one whole.
+        show_thresholds: draws thresholds as dashed lines.
+        log_base: base of a logarithmic axis; 0 for a linear one.
         bars: bars instead of lines.
     """
 
     stacked: bool = False
-    marked: bool = False
-    logarithmic: int = 0
+    show_thresholds: bool = False
+    log_base: int = 0
     bars: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline(Panel):
-    """States over time, one row for each series."""
+class StateTimeline(Panel):
+    """States over time, one band for each series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heatmap(Panel):
-    """A histogram over time; its one query gives buckets by `le`."""
+    """A histogram over time; its only query returns buckets by `le`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words(Panel):
+class Text(Panel):
     """Markdown."""
 
-    text: str
+    content: str
+    queries: tuple[Query, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +162,16 @@ class Column:
     """A column of a table.
 
     Attributes:
-        source: the label, or the name of the query whose value it is.
-        title: what stands above it.
-        unit: Grafana's id; of the values of a query a plain number by itself.
+        source: a label, or the ref_id of the query whose value it shows.
+        title: column header.
+        unit: Grafana's id of it, for values of a query.
         width: in pixels; None shares what is left.
         decimals: None lets Grafana choose.
-        steps: thresholds, that colour the text.
-        mappings: values that are written in words; they colour the cell, unless their colour is that of text.
-        bar: draws the value as a bar from 0 to 1.
-        wrapped: breaks long text into lines.
-        linked: the uid of a board that a click leads to, with the row's target, model and engine.
+        thresholds: colours of the text by value.
+        mappings: text and colour by value; they colour the cell, unless all colours are that of text.
+        gauge: draws the value as a bar from 0 to 1.
+        wrap_text: breaks long text into lines.
+        link_to: uid of the dashboard that a click opens for the target of the table row; empty for none.
     """
 
     source: str
@@ -164,64 +179,87 @@ class Column:
     unit: str = "none"
     width: int | None = None
     decimals: int | None = None
-    steps: Steps = PLAIN
-    mappings: Mapping[str, Shown] = field(default_factory=dict)
-    bar: bool = False
-    wrapped: bool = False
-    linked: str = ""
+    thresholds: Thresholds = NO_THRESHOLDS
+    mappings: Mapping[str, ValueMapping] = field(default_factory=dict)
+    gauge: bool = False
+    wrap_text: bool = False
+    link_to: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Panel):
-    """What is true now, a row for each combination of labels; rows of several queries with the same labels are one.
+    """Current values, one table row for each combination of labels; queries are joined on equal labels.
 
     Attributes:
-        columns: in this order; whatever else the queries return is left out.
-        sorted_by: title of a column, and whether the largest is first.
+        columns: in this order; other fields of the queries are left out.
+        sort_by: column title, empty for the order of the query, and whether it descends.
     """
 
     columns: tuple[Column, ...]
-    sorted_by: tuple[str, bool] = ("", False)
+    sort_by: tuple[str, bool] = ("", False)
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A row of a board with its panels, laid out from left to right. Closed ones open at a click."""
+class Row:
+    """A titled group of panels, laid out from left to right. A click opens a collapsed one."""
 
     title: str
     panels: tuple[Panel, ...]
-    closed: bool = False
+    collapsed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of a board: a label, the series to take its values from, and its name for people."""
+    """A choice at the top of a dashboard, from the values of a label.
+
+    Attributes:
+        name: of the variable and of the label.
+        label: what is written beside it.
+        series: selector of the series whose label values it offers.
+        all_value: regular expression that `All` stands for.
+    """
 
     name: str
     label: str
     series: str
-    everything: str = ".+"
+    all_value: str = ".+"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What is marked in all charts over time: a name to switch it by, an expression, a colour, and whether it begins on."""
+class Annotation:
+    """A query whose results are marked in all charts over time.
+
+    Attributes:
+        name: label of its switch.
+        expr: PromQL.
+        colour: of the marks.
+        enabled: whether it is switched on when the dashboard opens.
+    """
 
     name: str
     expr: str
     colour: str
-    shown: bool
+    enabled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """A dashboard. `links` are titles and addresses."""
+class Dashboard:
+    """A dashboard.
+
+    Attributes:
+        uid: its address, `/d/UID`.
+        title: unique in its folder.
+        description: the question that it answers.
+        variables: choices at the top, after that of the data source.
+        rows: from top to bottom.
+        links: title and address of each link at the top.
+        annotations: what is marked in all charts over time.
+    """
 
     uid: str
     title: str
     description: str
     variables: tuple[Variable, ...]
-    sections: tuple[Section, ...]
+    rows: tuple[Row, ...]
     links: tuple[tuple[str, str], ...]
-    marks: tuple[Mark, ...]
-    start: str = "now-30m"
+    annotations: tuple[Annotation, ...]

@@ -1,29 +1,22 @@
-"""Writes the JSON of every board: `make dashboards`."""
+"""The generated files: one JSON file for each dashboard, in dashboards/json."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from dashboards.generate.boards.exporter.board import exporter
-from dashboards.generate.boards.ollama.board import ollama
-from dashboards.generate.boards.overview.board import overview
-from dashboards.generate.boards.phases.board import phases
-from dashboards.generate.boards.saturation.board import saturation
-from dashboards.generate.boards.slo.board import slo
-from dashboards.generate.grafana import rendered
-from dashboards.generate.model import Board
+from dashboards.generate.boards import BUILDERS
+from dashboards.generate.grafana import render_dashboard
 
 FOLDER: Final = Path(__file__).parents[1] / "json"
-BOARDS: Final[tuple[Callable[[], Board], ...]] = (overview, phases, saturation, ollama, slo, exporter)
 
 
-def files() -> Mapping[Path, str]:
-    """The content of each file, by its path."""
-    built = [board() for board in BOARDS]
-    return {FOLDER / f"{board.uid}.json": rendered(board) for board in built}
+def render_files() -> Mapping[Path, str]:
+    """The content of each file by its path."""
+    dashboards = [build() for build in BUILDERS]
+    return {FOLDER / f"{dashboard.uid}.json": render_dashboard(dashboard) for dashboard in dashboards}
 
 
-def main() -> None:
-    """Write them all."""
-    for path, content in files().items():
+def write_files() -> None:
+    """Write every file."""
+    for path, content in render_files().items():
         path.write_text(content, encoding="utf-8")

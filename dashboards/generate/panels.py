@@ -1,14 +1,11 @@
-"""Panels as plain values in, builders of grafana-foundation-sdk out. `grafana` lays them out on boards.
-
-The two modules alone know the SDK.
-"""
+"""Panels as plain values in, builders of grafana-foundation-sdk out. `grafana` lays them out on dashboards."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 with warnings.catch_warnings():
-    # SDK 0.0.21 asks for its newer builders while it is imported.
+    # SDK 0.0.21 warns about its own classic builders on import.
     warnings.filterwarnings("ignore", message="Prefer using dashboardv2", category=DeprecationWarning)
     from grafana_foundation_sdk.builders import (
         bargauge,
@@ -30,127 +27,128 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.text import TextMode
 
 from dashboards.generate.model import (
-    Bars,
+    NO_THRESHOLDS,
+    BarGauge,
     Column,
     Heatmap,
-    Lines,
     Override,
     Panel,
     Query,
-    Shown,
-    Steps,
+    Stat,
+    StateTimeline,
     Table,
-    Tile,
-    Timeline,
-    Words,
+    Text,
+    Thresholds,
+    TimeSeries,
+    ValueMapping,
 )
 
-__all__ = ["DATASOURCE", "built_panel", "dashboard", "models"]
+__all__ = ["DATASOURCE", "build_panel", "dashboard", "models"]
 
 DATASOURCE: Final = kinds.DataSourceRef(type_val="prometheus", uid="${datasource}")
-_CLOSER: Final = "Look closer"
+_LINK_TITLE: Final = "Look closer"
 _RANGE, _INSTANT, _TABLE, _HEATMAP = "range", "instant", "table", "heatmap"
 
 
-def built_panel(panel: Panel) -> Any:
-    """The builder of a panel, without its place."""
-    built = _BUILD[type(panel)](panel)
-    built = built.title(panel.title).description(panel.description)
-    if isinstance(panel, Words):
-        return built
-    built = built.datasource(DATASOURCE).unit(panel.unit).no_value(panel.empty).thresholds(_thresholds(panel.steps))
+def build_panel(panel: Panel) -> Any:
+    """The builder of a panel, without its position."""
+    builder = _BUILDERS[type(panel)](panel)
+    builder = builder.title(panel.title).description(panel.description)
+    if isinstance(panel, Text):
+        return builder
+    builder = builder.datasource(DATASOURCE).unit(panel.unit).no_value(panel.no_value)
+    builder = builder.thresholds(_build_thresholds(panel.thresholds))
     if panel.decimals is not None:
-        built = built.decimals(panel.decimals)
+        builder = builder.decimals(panel.decimals)
     if panel.minimum is not None:
-        built = built.min(panel.minimum)
+        builder = builder.min(panel.minimum)
     if panel.maximum is not None:
-        built = built.max(panel.maximum)
+        builder = builder.max(panel.maximum)
     if panel.mappings:
-        built = built.mappings([_mapping(panel.mappings)])
-    if panel.linked:
-        url = _address(panel.linked, "${__field.labels.target:percentencode}")
-        built = built.data_links([dashboard.DashboardLink(_CLOSER).url(url)])
+        builder = builder.mappings([_build_value_map(panel.mappings)])
+    if panel.link_to:
+        url = _link_url(panel.link_to, "${__field.labels.target:percentencode}")
+        builder = builder.data_links([dashboard.DashboardLink(_LINK_TITLE).url(url)])
     for override in panel.overrides:
-        built = _overridden(built, override)
-    return built
+        builder = _add_override(builder, override)
+    return builder
 
 
-def _address(uid: str, target: str) -> str:
-    """The board about a target. Its model and engine stay open: a target that is down has none."""
-    kept = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "instance"))
-    return f"/d/{uid}?{kept}&var-target={target}&${{__url_time_range}}"
+def _link_url(uid: str, target: str) -> str:
+    """Address of a dashboard for one target. Model and engine stay at All: a target that is down has none."""
+    variables = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "instance"))
+    return f"/d/{uid}?{variables}&var-target={target}&${{__url_time_range}}"
 
 
-def _overridden(built: Any, override: Override) -> Any:
+def _add_override(builder: Any, override: Override) -> Any:
     properties = [models.DynamicConfigValue(id_val=key, value=value) for key, value in override.properties.items()]
-    if override.query:
-        return built.override_by_query(override.query, properties)
-    if override.pattern:
-        return built.override_by_regexp(override.pattern, properties)
-    return built.override_by_name(override.name, properties)
+    if override.by_query:
+        return builder.override_by_query(override.by_query, properties)
+    if override.by_regexp:
+        return builder.override_by_regexp(override.by_regexp, properties)
+    return builder.override_by_name(override.by_name, properties)
 
 
-def _thresholds(steps: Steps) -> Any:
-    found = [models.Threshold(value=value, color=colour) for value, colour in steps]
-    return dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(found)
+def _build_thresholds(thresholds: Thresholds) -> Any:
+    steps = [models.Threshold(value=value, color=colour) for value, colour in thresholds]
+    return dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps)
 
 
-def _mapping(mappings: Mapping[str, Shown]) -> models.ValueMap:
+def _build_value_map(mappings: Mapping[str, ValueMapping]) -> models.ValueMap:
     return models.ValueMap(
         options={
-            value: models.ValueMappingResult(text=shown.text, color=shown.colour, index=index)
-            for index, (value, shown) in enumerate(mappings.items())
+            value: models.ValueMappingResult(text=mapping.text, color=mapping.colour, index=index)
+            for index, (value, mapping) in enumerate(mappings.items())
         }
     )
 
 
-def _queries(built: Any, queries: tuple[Query, ...], form: str) -> Any:
+def _add_queries(builder: Any, queries: tuple[Query, ...], form: str) -> Any:
     for index, query in enumerate(queries):
-        found = (
-            prometheus.Dataquery().expr(query.expr).ref_id(query.name or chr(ord("A") + index)).datasource(DATASOURCE)
-        )
+        ref_id = query.ref_id or chr(ord("A") + index)
+        target = prometheus.Dataquery().expr(query.expr).ref_id(ref_id).datasource(DATASOURCE)
         if form == _TABLE:
-            found = found.instant().format(PromQueryFormat.TABLE)
+            target = target.instant().format(PromQueryFormat.TABLE)
         elif form == _INSTANT:
-            found = found.instant().legend_format(query.legend or "__auto")
+            target = target.instant().legend_format(query.legend or "__auto")
         elif form == _HEATMAP:
-            found = found.range().format(PromQueryFormat.HEATMAP).legend_format("{{le}}")
+            target = target.range().format(PromQueryFormat.HEATMAP).legend_format("{{le}}")
         else:
-            found = found.range().legend_format(query.legend or "__auto")
-        built = built.with_target(_Spaced(found, query.spacing))
-    return built
+            target = target.range().legend_format(query.legend or "__auto")
+        builder = builder.with_target(_QueryWithMinInterval(target, query.min_interval))
+    return builder
 
 
-class _Spaced:
-    """A query with the least step that Grafana may use; the builder of SDK 0.0.21 cannot tell it."""
+class _QueryWithMinInterval:
+    """A query builder that sets the least step as well; that of SDK 0.0.21 has no method for it."""
 
-    def __init__(self, query: prometheus.Dataquery, spacing: str) -> None:
+    def __init__(self, query: prometheus.Dataquery, min_interval: str) -> None:
         self._query = query
-        self._spacing = spacing
+        self._min_interval = min_interval
 
     def build(self) -> Any:
         """The query."""
-        found = self._query.build()
-        found.interval = self._spacing or None
-        return found
+        query = self._query.build()
+        query.interval = self._min_interval or None
+        return query
 
 
-def _tile(panel: Tile) -> Any:
-    return _queries(
+def _build_stat(panel: Stat) -> Any:
+    return _add_queries(
         stat.Panel()
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .graph_mode(kinds.BigValueGraphMode.NONE)
-        .color_mode(kinds.BigValueColorMode.BACKGROUND if panel.filled else kinds.BigValueColorMode.VALUE)
-        .text_mode(kinds.BigValueTextMode.VALUE_AND_NAME if panel.named else kinds.BigValueTextMode.VALUE)
+        .color_mode(kinds.BigValueColorMode.BACKGROUND if panel.colour_background else kinds.BigValueColorMode.VALUE)
+        .text_mode(kinds.BigValueTextMode.VALUE_AND_NAME if panel.show_names else kinds.BigValueTextMode.VALUE)
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)),
         panel.queries,
-        # Over a range what is gone would keep its last value.
+        # A range query would keep showing the last value of a series that has ended.
         _INSTANT,
     )
 
 
-def _bars(panel: Bars) -> Any:
-    return _queries(
+def _build_bar_gauge(panel: BarGauge) -> Any:
+    return _add_queries(
         bargauge.Panel()
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .orientation(kinds.VizOrientation.HORIZONTAL)
@@ -164,15 +162,15 @@ def _bars(panel: Bars) -> Any:
     )
 
 
-def _legend() -> common.VizLegendOptions:
+def _build_legend() -> common.VizLegendOptions:
     below = common.VizLegendOptions().placement(kinds.LegendPlacement.BOTTOM).show_legend(True)
     return below.display_mode(kinds.LegendDisplayMode.LIST)
 
 
-def _lines(panel: Lines) -> Any:
-    built = (
+def _build_time_series(panel: TimeSeries) -> Any:
+    builder = (
         timeseries.Panel()
-        .legend(_legend())
+        .legend(_build_legend())
         .tooltip(common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING))
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC))
         .line_width(1)
@@ -181,19 +179,21 @@ def _lines(panel: Lines) -> Any:
         .span_nulls(False)
     )
     if panel.bars:
-        built = built.draw_style(kinds.GraphDrawStyle.BARS).fill_opacity(60)
+        builder = builder.draw_style(kinds.GraphDrawStyle.BARS).fill_opacity(60)
     if panel.stacked:
-        built = built.stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL).group("A"))
-    if panel.marked:
-        built = built.thresholds_style(common.GraphThresholdsStyleConfig().mode(kinds.GraphThresholdsStyleMode.DASHED))
-    if panel.logarithmic:
-        scale = common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG).log(panel.logarithmic)
-        built = built.scale_distribution(scale)
-    return _queries(built, panel.queries, _RANGE)
+        builder = builder.stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL).group("A"))
+    if panel.show_thresholds:
+        builder = builder.thresholds_style(
+            common.GraphThresholdsStyleConfig().mode(kinds.GraphThresholdsStyleMode.DASHED)
+        )
+    if panel.log_base:
+        scale = common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG).log(panel.log_base)
+        builder = builder.scale_distribution(scale)
+    return _add_queries(builder, panel.queries, _RANGE)
 
 
-def _timeline(panel: Timeline) -> Any:
-    return _queries(
+def _build_state_timeline(panel: StateTimeline) -> Any:
+    return _add_queries(
         statetimeline.Panel()
         .show_value(kinds.VisibilityMode.AUTO)
         .merge_values(True)
@@ -201,15 +201,15 @@ def _timeline(panel: Timeline) -> Any:
         .fill_opacity(75)
         .line_width(0)
         .align_value(kinds.TimelineValueAlignment.LEFT)
-        .legend(_legend())
+        .legend(_build_legend())
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)),
         panel.queries,
         _RANGE,
     )
 
 
-def _heatmap(panel: Heatmap) -> Any:
-    return _queries(
+def _build_heatmap(panel: Heatmap) -> Any:
+    return _add_queries(
         heatmap.Panel()
         .calculate(False)
         .color(heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Turbo").exponent(0.5).steps(64))
@@ -220,22 +220,22 @@ def _heatmap(panel: Heatmap) -> Any:
     )
 
 
-def _words(panel: Words) -> Any:
-    return text.Panel().mode(TextMode.MARKDOWN).content(panel.text)
+def _build_text(panel: Text) -> Any:
+    return text.Panel().mode(TextMode.MARKDOWN).content(panel.content)
 
 
-def _table(panel: Table) -> Any:
+def _build_table(panel: Table) -> Any:
     several = len(panel.queries) > 1
-    names = {query.name: f"Value #{query.name}" if several else "Value" for query in panel.queries}
+    names = {query.ref_id: f"Value #{query.ref_id}" if several else "Value" for query in panel.queries}
     fields = [names.get(column.source, column.source) for column in panel.columns]
-    built = (
+    builder = (
         table.Panel()
         .cell_height(kinds.TableCellHeight.SM)
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
     )
     if several:
-        built = built.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
-    built = built.with_transformation(
+        builder = builder.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
+    builder = builder.with_transformation(
         models.DataTransformerConfig(id_val="filterFieldsByName", options={"include": {"names": fields}})
     ).with_transformation(
         models.DataTransformerConfig(
@@ -247,52 +247,51 @@ def _table(panel: Table) -> Any:
             },
         )
     )
-    if panel.sorted_by[0]:
-        title, descending = panel.sorted_by
-        built = built.sort_by([common.TableSortByFieldState().display_name(title).desc(descending)])
+    if panel.sort_by[0]:
+        title, descending = panel.sort_by
+        builder = builder.sort_by([common.TableSortByFieldState().display_name(title).desc(descending)])
     titles = {column.source: column.title for column in panel.columns}
     for column in panel.columns:
-        properties = dict(_properties(column, titles, counted=column.source in names))
-        built = _overridden(built, Override(properties, name=column.title))
-    return _queries(built, panel.queries, _TABLE)
+        properties = dict(_column_properties(column, titles, is_value=column.source in names))
+        builder = _add_override(builder, Override(properties, by_name=column.title))
+    return _add_queries(builder, panel.queries, _TABLE)
 
 
-def _properties(column: Column, titles: Mapping[str, str], *, counted: bool) -> Iterator[tuple[str, Any]]:
-    yield "unit", column.unit if counted else "string"
+def _column_properties(column: Column, titles: Mapping[str, str], *, is_value: bool) -> Iterator[tuple[str, Any]]:
+    yield "unit", column.unit if is_value else "string"
     yield "noValue", "–"  # noqa: RUF001  # an en dash on purpose
     if column.width is not None:
         yield "custom.width", column.width
     if column.decimals is not None:
         yield "decimals", column.decimals
-    coloured = any(shown.colour != "text" for shown in column.mappings.values()) and not column.wrapped
-    if column.steps:
-        # An empty cell has the colour of the first step, which is to fill no cell.
-        yield "thresholds", _thresholds(((None, "transparent"),) if coloured else column.steps).build()
+    coloured = any(mapping.colour != "text" for mapping in column.mappings.values()) and not column.wrap_text
+    # An empty cell takes the colour of the first step, and must not be filled.
+    yield "thresholds", _build_thresholds(((None, "transparent"),) if coloured else column.thresholds).build()
     if column.mappings:
-        yield "mappings", [_mapping(column.mappings)]
+        yield "mappings", [_build_value_map(column.mappings)]
         yield "custom.align", "left"
-    if column.bar:
+    if column.gauge:
         yield "min", 0
         yield "max", 1
         yield "custom.cellOptions", {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
-    elif column.wrapped:
+    elif column.wrap_text:
         yield "custom.cellOptions", {"type": "auto", "wrapText": True}
         yield "custom.wrapText", True  # Grafana 12.2 and newer
     elif coloured:
         yield "custom.cellOptions", {"type": "color-background", "mode": "basic"}
-    elif column.steps != ((None, "text"),):
+    elif column.thresholds != NO_THRESHOLDS:
         yield "custom.cellOptions", {"type": "color-text"}
-    if column.linked:
-        url = _address(column.linked, f'${{__data.fields["{titles["target"]}"]:percentencode}}')
-        yield "links", [{"title": _CLOSER, "url": url}]
+    if column.link_to:
+        url = _link_url(column.link_to, f'${{__data.fields["{titles["target"]}"]:percentencode}}')
+        yield "links", [{"title": _LINK_TITLE, "url": url}]
 
 
-_BUILD: Final[Mapping[type[Panel], Callable[[Any], Any]]] = {
-    Tile: _tile,
-    Bars: _bars,
-    Lines: _lines,
-    Timeline: _timeline,
-    Heatmap: _heatmap,
-    Words: _words,
-    Table: _table,
+_BUILDERS: Final[Mapping[type[Panel], Callable[[Any], Any]]] = {
+    Stat: _build_stat,
+    BarGauge: _build_bar_gauge,
+    TimeSeries: _build_time_series,
+    StateTimeline: _build_state_timeline,
+    Heatmap: _build_heatmap,
+    Text: _build_text,
+    Table: _build_table,
 }

@@ -1,83 +1,98 @@
-"""What a server is doing, as numbers, words and colours: the same on every board."""
+"""States of a server as words, colours and numbers, the same on every dashboard, and the PromQL that yields them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dashboards.generate.model import Shown
-from dashboards.generate.pack import BAD, CACHE, GOOD, OF_ENGINE, OF_TARGET, PREFILL, QUEUE
+from dashboards.generate.colours import BAD, GOOD, GREY, KV_CACHE, PREFILL, QUEUE
+from dashboards.generate.model import ValueMapping
+from dashboards.generate.queries import (
+    BY_ENGINE,
+    ENGINE_MATCHERS,
+    NAMES_OF_MODEL_METRICS,
+    TARGET_MATCHERS,
+    select_engines,
+    select_targets,
+)
 from phasewatch.analysis.advice import ADVICE
 from phasewatch.analysis.saturation import State
 
 _COLOURS: Final[Mapping[State, str]] = {
-    State.IDLE: "#6e7687",
+    State.IDLE: GREY,
     State.HEALTHY: GOOD,
     State.CONCURRENCY_LIMITED: QUEUE,
     State.PREFILL_LIMITED: PREFILL,
     State.DEFERRED: "#14b8a6",
-    State.KV_CACHE_FULL: CACHE,
+    State.KV_CACHE_FULL: KV_CACHE,
     State.PREEMPTING: BAD,
     State.SHEDDING: "#c2185b",
     State.STUCK: "dark-red",
 }
-"""The least urgent state first, so that the worst of several has the highest number."""
+"""From the least to the most urgent, so that the worst of several has the highest number."""
 
 IN_MEMORY, DOWN, UNKNOWN = "in_memory", "down", "unknown"
-"""What is no state of an engine: a model of an Ollama, a server that does not answer, and one of which nobody tells."""
+"""Shown like the states of an engine: a model that an Ollama has loaded, a target that is down, one without samples."""
 
-STATES: Final[Mapping[str, Shown]] = {
-    IN_MEMORY: Shown("In memory", "#3d71d9"),
-    **{state.value: Shown(ADVICE[state].title, colour) for state, colour in _COLOURS.items()},
-    DOWN: Shown("Down", "#7f1d1d"),
-    UNKNOWN: Shown("Not known", "dark-purple"),
+STATES: Final[Mapping[str, ValueMapping]] = {
+    IN_MEMORY: ValueMapping("In memory", "#3d71d9"),
+    **{state.value: ValueMapping(ADVICE[state].title, colour) for state, colour in _COLOURS.items()},
+    DOWN: ValueMapping("Down", "#7f1d1d"),
+    UNKNOWN: ValueMapping("Not known", "dark-purple"),
 }
+"""Text and colour by state, from the least to the most urgent."""
+
 _CODES: Final[Mapping[str, int]] = {state: code for code, state in enumerate(STATES, start=-1)}
-STATE_CODES: Final[Mapping[str, Shown]] = {str(_CODES[state]): shown for state, shown in STATES.items()}
-"""States as numbers, the least urgent first."""
+STATE_CODES: Final[Mapping[str, ValueMapping]] = {str(_CODES[state]): mapping for state, mapping in STATES.items()}
+"""Text and colour by the number of a state."""
 
-_ENGINE: Final = "target, model_name, engine"
-SEEN: Final = "1h"
-"""For so long a server of which nobody tells any more is missed; then it counts as removed."""
+UP: Final[Mapping[str, ValueMapping]] = {"1": ValueMapping("Up", GOOD), "0": STATES[DOWN]}
+"""Values of llm_target_up, and of Prometheus' `up`."""
+
+TARGET_LOOKBACK: Final = "1h"
+"""How long a target without samples is shown as `Not known` before it disappears."""
 
 
-def by_state() -> Mapping[str, str]:
-    """For each of STATES what is in it now, with its number as value.
+def query_states() -> Mapping[str, str]:
+    """PromQL for each of STATES: everything that is in it now, with the number of the state as value.
 
-    Of an engine that two exporters see in two states the more urgent one is taken. A server that is down or not known has
-    no model; it is left out where the models that it had an hour ago were not chosen.
+    An engine that two exporters report in two states counts as in the more urgent one. A target that is down or unknown
+    has no models; it is left out if it had other models within TARGET_LOOKBACK and none of the chosen ones.
     """
-    found = {IN_MEMORY: f"{_CODES[IN_MEMORY]} * (max by ({_ENGINE}) (llm_model_loaded{{{OF_ENGINE}}}) == 1)"}
+    queries = {IN_MEMORY: f"{_CODES[IN_MEMORY]} * ({select_engines('llm_model_loaded')} == 1)"}
     states = [state.value for state in _COLOURS]
     for index, state in enumerate(states):
-        here = f'max by ({_ENGINE}) (llm_saturation_state{{{OF_ENGINE}, state="{state}"}}) == 1'
-        more = "|".join(states[index + 1 :])
-        if more:
-            here += f'\n    unless max by ({_ENGINE}) (llm_saturation_state{{{OF_ENGINE}, state=~"{more}"}}) == 1'
-        found[state] = f"{_CODES[state]} * ({here})"
-    known = f"max by (target) (llm_target_up{{{OF_TARGET}}})"
-    seen = f"max by (target) (last_over_time(llm_target_up{{{OF_TARGET}}}[{SEEN}]))"
-    found[DOWN] = f"{_CODES[DOWN]} + ({known} == 0{_of_other_models()})"
-    found[UNKNOWN] = f"{_CODES[UNKNOWN]} + 0 * ({seen} unless {known}{_of_other_models()})"
-    return found
+        in_state = f"{select_engines('llm_saturation_state', state=state)} == 1"
+        more_urgent = "|".join(states[index + 1 :])
+        if more_urgent:
+            in_state += (
+                f"\n    unless max by ({BY_ENGINE}) "
+                f'(llm_saturation_state{{{ENGINE_MATCHERS}, state=~"{more_urgent}"}}) == 1'
+            )
+        queries[state] = f"{_CODES[state]} * ({in_state})"
+    up = select_targets("llm_target_up")
+    recently_up = f"max by (target) (last_over_time(llm_target_up{{{TARGET_MATCHERS}}}[{TARGET_LOOKBACK}]))"
+    queries[DOWN] = f"{_CODES[DOWN]} + ({up} == 0{_unless_of_other_models()})"
+    queries[UNKNOWN] = f"{_CODES[UNKNOWN]} + 0 * ({recently_up} unless {up}{_unless_of_other_models()})"
+    return queries
 
 
-def _of_other_models() -> str:
-    models = '__name__=~"llm_requests_running|llm_model_loaded"'
+def _unless_of_other_models() -> str:
     chosen, others = (
-        f'group by (target) (last_over_time({{{models}, {OF_TARGET}, model_name{operator}"$model_name"}}[{SEEN}]))'
+        "group by (target) (last_over_time("
+        f'{{{NAMES_OF_MODEL_METRICS}, {TARGET_MATCHERS}, model_name{operator}"$model_name"}}[{TARGET_LOOKBACK}]))'
         for operator in ("=~", "!~")
     )
     return f"\n    unless on (target) ({others}\n      unless on (target) {chosen})"
 
 
-def state_code() -> str:
-    """The state of each engine, and of each server that is down or not known, as its number in STATE_CODES."""
-    return _either(expr for state, expr in by_state().items() if state != IN_MEMORY)
+def query_state_codes() -> str:
+    """The state of each engine, and of each target that is down or unknown, as its number in STATE_CODES."""
+    return _join_alternatives(expr for state, expr in query_states().items() if state != IN_MEMORY)
 
 
-def states_by_urgency() -> str:
-    """The same, and the models that an Ollama has in memory; the most urgent are first."""
-    return f"sort_desc({_either(by_state().values())})"
+def query_all_state_codes() -> str:
+    """The same with the models that an Ollama has loaded, the most urgent first."""
+    return f"sort_desc({_join_alternatives(query_states().values())})"
 
 
-def _either(exprs: Iterable[str]) -> str:
+def _join_alternatives(exprs: Iterable[str]) -> str:
     return "\n  or ".join(exprs)

@@ -1,84 +1,86 @@
-"""Phases: what users feel of them, the time to the first token and the time between tokens."""
+"""Phases: latency that users see, as time to first token and time between tokens."""
 
-from dashboards.generate.model import Lines, Override, Query
-from dashboards.generate.pack import (
-    DECODE,
-    ENGINE_NAME,
-    FIRST_TOKEN,
-    INTER_TOKEN,
-    PREFILL,
-    QUEUE,
-    UNFILLED,
-    of_engine,
-)
+from collections.abc import Mapping
+from typing import Any, Final
 
-_NOTHING_DECODED = "Nothing was decoded in this time"
+from dashboards.generate.colours import DECODE, FIRST_TOKEN, INTER_TOKEN, PREFILL, QUEUE
+from dashboards.generate.model import Override, Query, TimeSeries
+from dashboards.generate.no_value import NOTHING_DECODED
+from dashboards.generate.overrides import UNFILLED, fix_colour
+from dashboards.generate.queries import ENGINE_LEGEND, INTER_TOKEN_P99, build_quantile_queries, select_engines
+from dashboards.generate.remedies import find_remedy
+
 _UPPER, _LOWER = "upper edge", "lower edge"
+_SLOWEST_P99: Final = f"max({INTER_TOKEN_P99})"
+
+_QUEUE_TIME, _PREFILL_TIME = (select_engines(f"llm_{name}_time_mean_seconds") for name in ("queue", "prefill"))
+_FINISHED_PER_SECOND: Final = f"({select_engines('llm_prefill_streams')} / ({_PREFILL_TIME} > 0) and {_QUEUE_TIME})"
+"""Requests per second that finished = (prefill seconds / second) / (prefill seconds / request), where both times are known."""
 
 
-def first_token() -> tuple[Lines, ...]:
-    """Queue and prefill, and what comes of them."""
+def build_first_token() -> tuple[TimeSeries, ...]:
+    """Time to first token, and its parts: queue and prefill."""
     return (
-        Lines(
+        TimeSeries(
             title="Queue and prefill, means",
             description=(
                 "Where the time to the first token goes: all engines that are chosen and tell both, each request once, when it ends. "
-                "Mostly yellow: requests wait, and the board Saturation says for what. Mostly blue: shorten prompts, keep "
-                "prefix caching on, raise --max-num-batched-tokens, use faster devices."
+                "Mostly yellow: requests wait, and the board Saturation says for what. Mostly blue: "
+                + find_remedy("slow_first_token", "Prefill")
             ),
             queries=(
-                Query(_of_requests(_QUEUE_TIME), "queue", "queue"),
-                Query(_of_requests(_PREFILL_TIME), "prefill", "prefill"),
+                Query(_query_mean_of_requests(_QUEUE_TIME), "queue", "queue"),
+                Query(_query_mean_of_requests(_PREFILL_TIME), "prefill", "prefill"),
             ),
             width=12,
             height=8,
             unit="s",
             minimum=0,
             stacked=True,
-            overrides=(_filled("queue", QUEUE), _filled("prefill", PREFILL)),
-            empty="No request finished in this time, or its two times are not both told",
+            overrides=(_fill_part("queue", QUEUE), _fill_part("prefill", PREFILL)),
+            no_value="No request finished in this time, or its two times are not both told",
         ),
-        Lines(
+        TimeSeries(
             title="Time to first token",
             description=(
                 "From arrival to first token, queue and prefill included. The dashed line is where the alert begins for p95. "
                 "A p95 far above the mean: some requests wait, or some prompts are long. Requests that still wait are not "
                 "in it. Of an Ollama there is only the mean of its probes."
             ),
-            queries=_quantiles("llm_time_to_first_token"),
+            queries=_build_latency_queries("llm_time_to_first_token"),
             width=12,
             height=8,
             unit="s",
             minimum=0,
-            steps=FIRST_TOKEN,
-            marked=True,
+            thresholds=FIRST_TOKEN,
+            show_thresholds=True,
             overrides=(UNFILLED,),
-            empty="No first token in this time",
+            no_value="No first token in this time",
         ),
     )
 
 
-def inter_token() -> tuple[Lines, ...]:
-    """Quantiles and mean, and how exactly the worst is known."""
+def build_inter_token() -> tuple[TimeSeries, ...]:
+    """Inter-token latency, and how precise its p99 is."""
     return (
-        Lines(
+        TimeSeries(
             title="Inter-token latency",
             description=(
                 "Time between two outputs of a stream. The dashed line is where reading stumbles, and where p99 pages. High "
-                "p99 with a good mean: prompts of others stall the steps; lower --max-num-batched-tokens. All high: decode "
+                f"p99 with a good mean: {find_remedy('slow_stream', 'High p99 with a good mean')} All high: decode "
                 "is slow; fewer streams, smaller weights. Preemptions are in it, too."
             ),
-            queries=_quantiles("llm_inter_token_latency"),
+            queries=_build_latency_queries("llm_inter_token_latency"),
             width=12,
             height=8,
             unit="s",
             minimum=0,
-            steps=INTER_TOKEN,
-            marked=True,
+            thresholds=INTER_TOKEN,
+            show_thresholds=True,
             overrides=(UNFILLED,),
-            empty=_NOTHING_DECODED,
+            no_value=NOTHING_DECODED,
         ),
-        Lines(
+        TimeSeries(
             title="p99 of the slowest engine, and its bucket",
             description=(
                 "The band is the bucket of vLLM's histogram that holds the 99th percentile: the truth lies in it, and the "
@@ -86,55 +88,46 @@ def inter_token() -> tuple[Lines, ...]:
                 "at least."
             ),
             queries=(
-                Query(f"{_bound('upper')} >= {_worst()}", _UPPER, "upper"),
-                Query(_worst(), "p99", "p99"),
-                Query(_bound("lower"), _LOWER, "lower"),
+                Query(f"{_query_bucket_bound('upper')} >= {_SLOWEST_P99}", _UPPER, "upper"),
+                Query(_SLOWEST_P99, "p99", "p99"),
+                Query(_query_bucket_bound("lower"), _LOWER, "lower"),
             ),
             width=12,
             height=8,
             unit="s",
             minimum=0,
             overrides=(
-                Override({**_drawn(DECODE, 0), "custom.fillBelowTo": _LOWER, "custom.fillOpacity": 25}, name=_UPPER),
-                Override({**_drawn(DECODE, 0), "custom.fillOpacity": 0}, name=_LOWER),
-                Override({**_drawn(DECODE, 2), "custom.fillOpacity": 0}, name="p99"),
+                _draw_line(_UPPER, width=0, fill={"custom.fillBelowTo": _LOWER, "custom.fillOpacity": 25}),
+                _draw_line(_LOWER, width=0),
+                _draw_line("p99", width=2),
             ),
-            empty=_NOTHING_DECODED,
+            no_value=NOTHING_DECODED,
         ),
     )
 
 
-def _quantiles(family: str) -> tuple[Query, ...]:
-    quantiles = {"p99": "0.99", "p95": "0.95", "p50": "0.5"}
-    found = [
-        Query(of_engine(f"{family}_seconds", quantile=quantile), f"{name} {ENGINE_NAME}", name)
-        for name, quantile in quantiles.items()
-    ]
-    return (*found, Query(of_engine(f"{family}_mean_seconds"), f"mean {ENGINE_NAME}", "mean"))
+def _build_latency_queries(family: str) -> tuple[Query, ...]:
+    """Quantiles and mean of a latency for each engine."""
+    mean = Query(select_engines(f"{family}_mean_seconds"), f"mean {ENGINE_LEGEND}", "mean")
+    return (*build_quantile_queries(f"{family}_seconds"), mean)
 
 
-_QUEUE_TIME, _PREFILL_TIME = (of_engine(f"llm_{name}_time_mean_seconds") for name in ("queue", "prefill"))
-_FINISHED = f"({of_engine('llm_prefill_streams')} / ({_PREFILL_TIME} > 0) and {_QUEUE_TIME})"
-"""Requests per second that finished: prefill time / time, over prefill time / requests; of engines that tell both times."""
+def _query_mean_of_requests(mean: str) -> str:
+    """The mean over the requests of all engines, from the mean of each engine."""
+    return f"sum({mean} * {_FINISHED_PER_SECOND})\n/ (sum({_FINISHED_PER_SECOND}) > 0)"
 
 
-def _of_requests(mean: str) -> str:
-    """A mean of each engine as that of all their requests."""
-    return f"sum({mean} * {_FINISHED})\n/ (sum({_FINISHED}) > 0)"
+def _query_bucket_bound(bound: str) -> str:
+    """A bound of the bucket that holds the p99 of the slowest engine: bounds are equal on all engines, so it is the highest."""
+    return f"max({select_engines('llm_inter_token_latency_bound_seconds', quantile='0.99', bound=bound)})"
 
 
-def _worst() -> str:
-    return f"max({of_engine('llm_inter_token_latency_seconds', quantile='0.99')})"
+def _fill_part(ref_id: str, colour: str) -> Override:
+    properties = {**fix_colour(colour), "custom.lineWidth": 1, "custom.fillOpacity": 60}
+    return Override(properties, by_query=ref_id)
 
 
-def _bound(bound: str) -> str:
-    """Buckets of the engines have the same edges, so the slowest engine is in the highest bucket."""
-    return f"max({of_engine('llm_inter_token_latency_bound_seconds', quantile='0.99', bound=bound)})"
-
-
-def _filled(query: str, colour: str) -> Override:
-    return Override({**_drawn(colour, 1), "custom.fillOpacity": 60}, query=query)
-
-
-def _drawn(colour: str, width: int) -> dict[str, object]:
-    return {"color": {"mode": "fixed", "fixedColor": colour}, "custom.lineWidth": width}
+def _draw_line(name: str, *, width: int, fill: Mapping[str, Any] | None = None) -> Override:
+    """A line in the colour of decode, without a filled area unless `fill` has the properties of one."""
+    properties = {**fix_colour(DECODE), "custom.lineWidth": width, **(fill or {"custom.fillOpacity": 0})}
+    return Override(properties, by_name=name)

@@ -1,18 +1,31 @@
-"""Phases: speeds against ceilings, throughputs, streams, steps and context."""
+"""Phases: speeds against ceilings, throughput, streams, engine steps and context."""
 
-from dashboards.generate.model import Lines, Override, Query
-from dashboards.generate.pack import CACHE, ENGINE_NAME, UNFILLED, limit, of_engine, reaching
+from typing import Final
 
-_TOKENS = "suffix: tok/s"
+from dashboards.generate.colours import GREY, KV_CACHE
+from dashboards.generate.model import PER_SECOND, TOKENS_PER_SECOND, Override, Query, TimeSeries
+from dashboards.generate.no_value import NO_ENGINE, NO_REQUEST_FINISHED, NOTHING_DECODED
+from dashboards.generate.overrides import UNFILLED, dash_limit, extend_axis, fix_colour
+from dashboards.generate.queries import ENGINE_LEGEND, select_engines
+from dashboards.generate.thresholds import read_threshold
+
 _SPEED, _WEIGHTS, _READ = "speed", "weights", "read"
-_IDLE = "Nothing was done in this time"
-_UNTOLD = "Not told: no vLLM answered, or none has had a request yet"
+
+_STEPS: Final = select_engines("llm_engine_steps_per_second")
+_READ_BYTES: Final = select_engines("llm_memory_read_bytes_per_second", source="derived")
+_WEIGHT_BYTES: Final = f"sum({_STEPS} * {select_engines('llm_weight_read_bytes')} and {_READ_BYTES})"
+_STEPS_WITH_READ_BYTES: Final = f"(sum({_STEPS} and {_READ_BYTES}) > 0)"
+"""Per second, of the engines whose reads are known: weight bytes that are read, and steps."""
+
+_WEIGHT_BYTES_PER_STEP: Final = f"{_WEIGHT_BYTES}\n/ {_STEPS_WITH_READ_BYTES}"
+# Weights of a mixture of experts are estimated, and may exceed all that is read by a little.
+_KV_CACHE_BYTES_PER_STEP: Final = f"clamp_min((sum({_READ_BYTES}) - {_WEIGHT_BYTES}) / {_STEPS_WITH_READ_BYTES}, 0)"
 
 
-def speeds() -> tuple[Lines, ...]:
-    """Prefill on the left, decode on the right."""
+def build_speeds() -> tuple[TimeSeries, ...]:
+    """Speed, throughput and concurrency: prefill on the left, decode on the right."""
     return (
-        Lines(
+        TimeSeries(
             title="Prefill, speed of one request",
             description=(
                 "Computed prompt tokens / time from first scheduling to first token. Dashed: what compute allows, if the "
@@ -20,17 +33,17 @@ def speeds() -> tuple[Lines, ...]:
                 "compute helps. Far below it: prompts share the device with each other and with streams."
             ),
             queries=(
-                Query(of_engine("llm_prefill_tokens_per_second"), ENGINE_NAME, _SPEED),
-                Query(of_engine("llm_prefill_ceiling_tokens_per_second"), f"ceiling {ENGINE_NAME}", _WEIGHTS),
+                Query(select_engines("llm_prefill_tokens_per_second"), ENGINE_LEGEND, _SPEED),
+                Query(select_engines("llm_prefill_ceiling_tokens_per_second"), f"ceiling {ENGINE_LEGEND}", _WEIGHTS),
             ),
             width=12,
             height=9,
-            unit=_TOKENS,
-            logarithmic=10,
-            overrides=(UNFILLED, limit(_WEIGHTS)),
-            empty="No request finished in this time",
+            unit=TOKENS_PER_SECOND,
+            log_base=10,
+            overrides=(UNFILLED, dash_limit(_WEIGHTS)),
+            no_value=NO_REQUEST_FINISHED,
         ),
-        Lines(
+        TimeSeries(
             title="Decode, speed of one stream",
             description=(
                 "Tokens per second as a reader sees them; 5 is reading speed. Long dashes: what bandwidth allows one stream "
@@ -38,52 +51,52 @@ def speeds() -> tuple[Lines, ...]:
                 "its limit; far below, look for prompts in the steps and for preemptions."
             ),
             queries=(
-                Query(of_engine("llm_decode_tokens_per_second"), ENGINE_NAME, _SPEED),
+                Query(select_engines("llm_decode_tokens_per_second"), ENGINE_LEGEND, _SPEED),
                 Query(
-                    of_engine("llm_decode_ceiling_tokens_per_second", basis="read"),
-                    f"ceiling, read {ENGINE_NAME}",
+                    select_engines("llm_decode_ceiling_tokens_per_second", basis="read"),
+                    f"ceiling, read {ENGINE_LEGEND}",
                     _READ,
                 ),
                 Query(
-                    of_engine("llm_decode_ceiling_tokens_per_second", basis="weights"),
-                    f"ceiling, weights {ENGINE_NAME}",
+                    select_engines("llm_decode_ceiling_tokens_per_second", basis="weights"),
+                    f"ceiling, weights {ENGINE_LEGEND}",
                     _WEIGHTS,
                 ),
             ),
             width=12,
             height=9,
-            unit=_TOKENS,
-            logarithmic=10,
-            overrides=(UNFILLED, limit(_READ, dash=3), limit(_WEIGHTS)),
-            empty="Nothing was decoded in this time",
+            unit=TOKENS_PER_SECOND,
+            log_base=10,
+            overrides=(UNFILLED, dash_limit(_READ, dash=3), dash_limit(_WEIGHTS)),
+            no_value=NOTHING_DECODED,
         ),
-        _lines(
+        _build_time_series(
             "Prefill, throughput",
             (
                 "Prompt tokens that the server computed per second, all requests together; what the prefix cache had is not "
                 "in it. A prompt counts as a whole when its first token comes, so long prompts come in jumps."
             ),
             "llm_prefill_throughput_tokens_per_second",
-            unit=_TOKENS,
+            unit=TOKENS_PER_SECOND,
         ),
-        _lines(
+        _build_time_series(
             "Decode, throughput",
             (
                 "Tokens after the first of each answer per second, all streams together. Good: it grows with the streams. If "
                 "it stands still while they grow, the device is at its limit and each stream only gets slower."
             ),
             "llm_decode_throughput_tokens_per_second",
-            unit=_TOKENS,
+            unit=TOKENS_PER_SECOND,
         ),
-        _lines(
+        _build_time_series(
             "Prefill, requests at once",
             (
-                "Mean number of requests in prefill. Below 0.1 prompts hardly disturb the streams. Above 1 prompts wait for "
+                f"Mean number of requests in prefill. Below {read_threshold('decode_ceiling_prefill_streams'):g} prompts hardly disturb the streams. Above 1 prompts wait for "
                 "each other: each takes longer though the server does no less. Counted when a request ends, so it lags."
             ),
             "llm_prefill_streams",
         ),
-        _lines(
+        _build_time_series(
             "Decode, streams at once",
             (
                 "Mean number of streams that decode: the batch that one reading of the weights serves. More of them make "
@@ -94,20 +107,20 @@ def speeds() -> tuple[Lines, ...]:
     )
 
 
-def steps() -> tuple[Lines, ...]:
-    """What the engine does in its steps."""
+def build_steps() -> tuple[TimeSeries, ...]:
+    """Rate of engine steps, and the tokens in each."""
     return (
-        _lines(
+        _build_time_series(
             "Steps per second",
             (
                 "Steps that put out a token. Without speculation it is the most tokens per second that a stream can get. Few "
                 "steps with many tokens each: prompts are read in them."
             ),
             "llm_engine_steps_per_second",
-            unit="suffix: /s",
+            unit=PER_SECOND,
             width=8,
         ),
-        _lines(
+        _build_time_series(
             "Tokens per step, all requests",
             (
                 "Prompt and generated tokens of a mean step. Near the number of streams: decode alone. Near "
@@ -116,9 +129,9 @@ def steps() -> tuple[Lines, ...]:
             ),
             "llm_step_tokens",
             width=8,
-            empty="No step was made in this time",
+            no_value="No step was made in this time",
         ),
-        _lines(
+        _build_time_series(
             "Tokens per step, one stream",
             (
                 "1 without speculative decoding, more with it: as many tokens come from one reading of the weights. Near 1 "
@@ -126,15 +139,15 @@ def steps() -> tuple[Lines, ...]:
             ),
             "llm_tokens_per_step",
             width=8,
-            empty="Nothing was decoded in this time",
+            no_value=NOTHING_DECODED,
         ),
     )
 
 
-def context() -> tuple[Lines, ...]:
-    """How context grows, and what it costs a step."""
+def build_context() -> tuple[TimeSeries, ...]:
+    """How contexts grow, and what a step reads because of them."""
     return (
-        _lines(
+        _build_time_series(
             "Context of a running request",
             (
                 "Mean tokens that a running request holds in the KV cache. As it grows, each step reads more and fewer "
@@ -143,25 +156,28 @@ def context() -> tuple[Lines, ...]:
             "llm_context_tokens",
             unit="suffix: tok",
             width=8,
-            empty="Nothing ran, or the server does not tell its KV cache",
+            no_value="Nothing ran, or the server does not tell its KV cache",
         ),
-        Lines(
+        TimeSeries(
             title="Bytes that a step reads",
             description=(
                 "A mean step of all engines that are chosen. Weights are read once for all streams; the KV cache of every "
                 "stream comes on top and grows with batch and context. Where it is the larger part, --kv-cache-dtype fp8 or "
                 "fewer and shorter streams help more than smaller weights."
             ),
-            queries=(Query(_step_weights(), "weights", "weights"), Query(_step_cache(), "KV cache", "cache")),
+            queries=(
+                Query(_WEIGHT_BYTES_PER_STEP, "weights", "weights"),
+                Query(_KV_CACHE_BYTES_PER_STEP, "KV cache", "cache"),
+            ),
             width=8,
             height=7,
             unit="decbytes",
             minimum=0,
             stacked=True,
-            overrides=(_fixed("weights", "#6e7687"), _fixed("cache", CACHE)),
-            empty="Idle, or a fact is missing: see above",
+            overrides=(_fill_part("weights", GREY), _fill_part("cache", KV_CACHE)),
+            no_value="Idle, or a fact is missing: see above",
         ),
-        _lines(
+        _build_time_series(
             "Prefix cache hits",
             (
                 "Share of prompt tokens that were found in the prefix cache and not computed again. High is good and spares "
@@ -172,12 +188,12 @@ def context() -> tuple[Lines, ...]:
             unit="percentunit",
             width=8,
             maximum=1,
-            empty="No prompt was looked up in this time",
+            no_value="No prompt was looked up in this time",
         ),
     )
 
 
-def _lines(
+def _build_time_series(
     title: str,
     description: str,
     name: str,
@@ -185,39 +201,22 @@ def _lines(
     unit: str = "short",
     width: int = 12,
     maximum: float | None = None,
-    empty: str = _UNTOLD,
-) -> Lines:
+    no_value: str = NO_ENGINE,
+) -> TimeSeries:
     """One metric of each engine over time."""
-    return Lines(
+    return TimeSeries(
         title=title,
         description=description,
-        queries=(Query(of_engine(name), ENGINE_NAME),),
+        queries=(Query(select_engines(name), ENGINE_LEGEND),),
         width=width,
         height=7,
         unit=unit,
         minimum=0,
         maximum=maximum,
-        overrides=(reaching(1),),
-        empty=empty,
+        overrides=(extend_axis(1),),
+        no_value=no_value,
     )
 
 
-def _fixed(query: str, colour: str) -> Override:
-    return Override({"color": {"mode": "fixed", "fixedColor": colour}, "custom.fillOpacity": 60}, query=query)
-
-
-_STEPS = of_engine("llm_engine_steps_per_second")
-_READ_BYTES = of_engine("llm_memory_read_bytes_per_second", source="derived")
-_WEIGHT_BYTES = f"sum({_STEPS} * {of_engine('llm_weight_read_bytes')} and {_READ_BYTES})"
-"""Bytes of weights that are read per second by the engines of which it is known what their steps read."""
-
-_THEIR_STEPS = f"(sum({_STEPS} and {_READ_BYTES}) > 0)"
-
-
-def _step_weights() -> str:
-    return f"{_WEIGHT_BYTES}\n/ {_THEIR_STEPS}"
-
-
-def _step_cache() -> str:
-    """What is read and not of the weights; their estimate for a mixture of experts may exceed the whole by a little."""
-    return f"clamp_min((sum({_READ_BYTES}) - {_WEIGHT_BYTES}) / {_THEIR_STEPS}, 0)"
+def _fill_part(ref_id: str, colour: str) -> Override:
+    return Override({**fix_colour(colour), "custom.fillOpacity": 60}, by_query=ref_id)

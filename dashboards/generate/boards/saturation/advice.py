@@ -1,16 +1,16 @@
-"""Saturation: the words of the advice, beside the state of each engine and as a whole."""
+"""Saturation: the advice for the state of each engine, and for all states."""
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dashboards.generate.model import Words
-from dashboards.generate.states import DOWN, IN_MEMORY, STATES, UNKNOWN, by_state
+from dashboards.generate.model import Text
+from dashboards.generate.states import DOWN, IN_MEMORY, STATES, UNKNOWN, query_states
 from phasewatch.analysis.advice import ADVICE, ASLEEP, Advice
 from phasewatch.analysis.saturation import State
 
-_NOTHING: Final = "Nothing is to be done."
-_NONE: Final = "\N{EN DASH}"
+_NO_CHANGE: Final = "Nothing is to be done."
+_NOTHING_TO_AVOID: Final = "\N{EN DASH}"
 _OTHERS: Final = {
     UNKNOWN: Advice(
         STATES[UNKNOWN].text,
@@ -29,60 +29,67 @@ _OTHERS: Final = {
         ("See the board Ollama.",),
     ),
 }
-"""What is no state of an engine and stands in the same table."""
+"""Advice for entries of STATES that are not states of an engine."""
 
 
-def _changes(advice: Advice) -> tuple[str, ...]:
-    return advice.change or (_NOTHING,)
+def _list_changes(advice: Advice) -> tuple[str, ...]:
+    return advice.change or (_NO_CHANGE,)
 
 
-def _avoided(advice: Advice) -> tuple[str, ...]:
-    return advice.avoid or (_NONE,)
+def _list_avoided(advice: Advice) -> tuple[str, ...]:
+    return advice.avoid or (_NOTHING_TO_AVOID,)
 
 
 _COLUMNS: Final[Mapping[str, Callable[[Advice], tuple[str, ...]]]] = {
     "meaning": lambda advice: (advice.meaning,),
-    "change": _changes,
-    "avoid": _avoided,
+    "change": _list_changes,
+    "avoid": _list_avoided,
 }
 
 
-def advised() -> str:
-    """The state of everything there is, the most urgent first, with the words about it as labels.
+def query_advice() -> str:
+    """PromQL: the state of everything, the most urgent first, with its advice as labels.
 
-    They are no value mappings, since Grafana makes a row as high as the values need and not as what stands for them.
+    Value mappings would not do: Grafana sizes table rows by the values and not by the texts that replace them.
     """
-    known = {**{state.value: advice for state, advice in ADVICE.items()}, **_OTHERS}
-    parts = [_worded(expr, state, known[state]) for state, expr in by_state().items()]
+    by_state = {**{state.value: advice for state, advice in ADVICE.items()}, **_OTHERS}
+    parts = [_label_advice(expr, state, by_state[state]) for state, expr in query_states().items()]
     return "sort_desc(" + "\n  or ".join(parts) + ")"
 
 
-def _worded(expr: str, state: str, advice: Advice) -> str:
-    labels = {"state": state, **{label: "\n".join(read(advice)) for label, read in _COLUMNS.items()}}
-    for label, words in labels.items():
-        expr = f'label_replace({expr}, "{label}", {json.dumps(words, ensure_ascii=False)}, "", "")'
+def _label_advice(expr: str, state: str, advice: Advice) -> str:
+    labels = {
+        "state": state,
+        **{label: "\n".join(list_sentences(advice)) for label, list_sentences in _COLUMNS.items()},
+    }
+    for label, text in labels.items():
+        expr = f'label_replace({expr}, "{label}", {json.dumps(text, ensure_ascii=False)}, "", "")'
     return expr
 
 
-def advice() -> Words:
-    """The whole table, the most urgent first."""
+def build_advice() -> Text:
+    """The advice for every state, the most urgent first."""
     urgent_first = [ADVICE[State(state)] for state in reversed(tuple(STATES)) if state not in _OTHERS]
-    rows = [_row(advice) for advice in (*urgent_first, ASLEEP)]
+    rows = [_format_table_row(advice) for advice in (*urgent_first, ASLEEP)]
     head = "| State | What it means | What to change | What not to do |\n|---|---|---|---|\n"
-    return Words(
+    return Text(
         title="All states and what to do",
         description="The words of docs/saturation.md. The most urgent state is first; of several that hold, it is the one shown.",
-        queries=(),
         width=24,
         height=32,
-        text=head + "\n".join(rows) + "\n",
+        content=head + "\n".join(rows) + "\n",
     )
 
 
-def _row(advice: Advice) -> str:
-    cells = (f"**{advice.title}**", advice.meaning, _listed(_changes(advice)), _listed(_avoided(advice)))
+def _format_table_row(advice: Advice) -> str:
+    cells = (
+        f"**{advice.title}**",
+        advice.meaning,
+        _join_sentences(_list_changes(advice)),
+        _join_sentences(_list_avoided(advice)),
+    )
     return f"| {' | '.join(cells)} |"
 
 
-def _listed(sentences: tuple[str, ...]) -> str:
+def _join_sentences(sentences: tuple[str, ...]) -> str:
     return "<br>".join(sentences)

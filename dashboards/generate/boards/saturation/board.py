@@ -1,57 +1,53 @@
-"""Saturation: why requests wait, and what to change."""
+"""Saturation: assembles the dashboard, with states, remedies, queue and KV cache."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from dashboards.generate.boards.saturation.advice import advice, advised
-from dashboards.generate.boards.saturation.causes import cache, queue, states
-from dashboards.generate.model import Board, Column, Lines, Override, Query, Section, Table, Timeline
-from dashboards.generate.pack import (
-    CACHE,
-    ENGINE_NAME,
-    GOOD,
-    QUEUE,
-    board,
-    of_engine,
-    reaching,
-)
-from dashboards.generate.states import STATE_CODES, STATES, state_code
+from dashboards.generate.boards.saturation.advice import build_advice, query_advice
+from dashboards.generate.boards.saturation.causes import build_cache, build_queue, build_states
+from dashboards.generate.colours import GOOD, KV_CACHE, QUEUE
+from dashboards.generate.model import Column, Dashboard, Override, Query, Row, StateTimeline, Table, TimeSeries
+from dashboards.generate.no_value import NO_ENGINE, NO_TARGET
+from dashboards.generate.overrides import extend_axis, fix_colour
+from dashboards.generate.pack import PHASES, SATURATION, build_dashboard
+from dashboards.generate.queries import ENGINE_LEGEND, select_engines
+from dashboards.generate.states import STATE_CODES, STATES, query_state_codes
 
 _RUNNING, _WAITING, _CACHE = "running", "waiting", "cache"
-_UNTOLD = "Not told: no vLLM answered, or none has had a request yet"
+"""Reference ids of queries."""
 
 
-def saturation() -> Board:
-    """The board for what requests wait for."""
-    return board(
-        "phasewatch-saturation",
+def build_saturation() -> Dashboard:
+    """What requests wait for, and what to change."""
+    return build_dashboard(
+        SATURATION,
         "Why do requests wait: slots, prefill, a full KV cache or something else, and what is to be changed?",
-        Section("Now", (_timeline(), _remedies(), _queue_and_cache())),
-        Section("Queue", queue()),
-        Section("KV cache", cache()),
-        Section("States", states()),
-        Section("Advice", (advice(),), closed=True),
+        Row("Now", (_build_timeline(), _build_remedies(), _build_queue_and_cache())),
+        Row("Queue", build_queue()),
+        Row("KV cache", build_cache()),
+        Row("States", build_states()),
+        Row("Advice", (build_advice(),), collapsed=True),
     )
 
 
-def _timeline() -> Timeline:
-    return Timeline(
+def _build_timeline() -> StateTimeline:
+    return StateTimeline(
         title="State",
         description=(
             "What each engine was doing. Green is healthy and grey idle: nothing is to be done. Yellow (slots), blue "
             "(prefill), orange (KV cache) and teal (deferred) are queues with different causes and opposite remedies; red "
             "shades lose work or answers. A gap: not known. An Ollama does not tell what waits and is not here."
         ),
-        queries=(Query(state_code(), ENGINE_NAME),),
+        queries=(Query(query_state_codes(), ENGINE_LEGEND),),
         width=24,
         height=8,
         mappings=STATE_CODES,
-        empty=_UNTOLD,
-        linked="phasewatch-phases",
+        no_value=NO_ENGINE,
+        link_to=PHASES,
     )
 
 
-def _remedies() -> Table:
+def _build_remedies() -> Table:
     return Table(
         title="What to change",
         description=(
@@ -59,24 +55,24 @@ def _remedies() -> Table:
             "looks like a remedy and is none. The same words are in the alerts and in docs/saturation.md. A state that has "
             "just ended is in the timeline above, and all of the advice at the end of this board."
         ),
-        queries=(Query(advised()),),
+        queries=(Query(query_advice()),),
         columns=(
-            Column("target", "Target", width=105, linked="phasewatch-phases"),
+            Column("target", "Target", width=105, link_to=PHASES),
             Column("model_name", "Model", width=105),
             Column("engine", "Engine", width=65),
             Column("state", "State", width=120, mappings=STATES),
-            Column("meaning", "What it means", wrapped=True),
-            Column("change", "What to change", wrapped=True),
-            Column("avoid", "What not to do", wrapped=True),
+            Column("meaning", "What it means", wrap_text=True),
+            Column("change", "What to change", wrap_text=True),
+            Column("avoid", "What not to do", wrap_text=True),
         ),
         width=24,
         height=10,
-        empty="No target is known: does Prometheus scrape PhaseWatch?",
+        no_value=NO_TARGET,
     )
 
 
-def _queue_and_cache() -> Lines:
-    return Lines(
+def _build_queue_and_cache() -> TimeSeries:
+    return TimeSeries(
         title="Queue and KV cache",
         description=(
             "Left: requests that run (green) and wait (yellow). Right: share of the KV cache in use (orange, dashed). Engines "
@@ -84,20 +80,20 @@ def _queue_and_cache() -> Lines:
             "most, else of prefill. Choose one target above to see it alone."
         ),
         queries=(
-            Query(of_engine("llm_requests_running"), f"running {ENGINE_NAME}", _RUNNING),
-            Query(of_engine("llm_requests_waiting"), f"waiting {ENGINE_NAME}", _WAITING),
-            Query(of_engine("llm_kv_cache_usage_ratio"), f"KV cache {ENGINE_NAME}", _CACHE),
+            Query(select_engines("llm_requests_running"), f"running {ENGINE_LEGEND}", _RUNNING),
+            Query(select_engines("llm_requests_waiting"), f"waiting {ENGINE_LEGEND}", _WAITING),
+            Query(select_engines("llm_kv_cache_usage_ratio"), f"KV cache {ENGINE_LEGEND}", _CACHE),
         ),
         width=24,
         height=9,
         minimum=0,
         overrides=(
-            reaching(1),
-            _drawn(_RUNNING, GOOD, {"custom.fillOpacity": 0}),
-            _drawn(_WAITING, QUEUE, {"custom.fillOpacity": 10}),
-            _drawn(
+            extend_axis(1),
+            _draw_query(_RUNNING, GOOD, {"custom.fillOpacity": 0}),
+            _draw_query(_WAITING, QUEUE, {"custom.fillOpacity": 10}),
+            _draw_query(
                 _CACHE,
-                CACHE,
+                KV_CACHE,
                 {
                     "custom.fillOpacity": 0,
                     "custom.axisPlacement": "right",
@@ -107,10 +103,10 @@ def _queue_and_cache() -> Lines:
                 },
             ),
         ),
-        empty=_UNTOLD,
+        no_value=NO_ENGINE,
     )
 
 
-def _drawn(query: str, colour: str, properties: Mapping[str, Any]) -> Override:
-    """The lines of all engines in one colour: shades of it would look like the colours of the others."""
-    return Override({"color": {"mode": "fixed", "fixedColor": colour}, **properties}, query=query)
+def _draw_query(ref_id: str, colour: str, properties: Mapping[str, Any]) -> Override:
+    """Draws all engines in one colour: its shades would look like the colours of the other queries."""
+    return Override({**fix_colour(colour), **properties}, by_query=ref_id)
