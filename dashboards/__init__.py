@@ -1,1 +1,1 @@
-"""The Grafana dashboards as code: `make dashboards` writes the JSON files beside these modules."""
+"""Grafana dashboards of PhaseWatch: `generate/` builds the JSON files in `json/`."""

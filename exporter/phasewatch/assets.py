@@ -18,7 +18,7 @@ SHIPPED: Final = (
     "alerts/rules/*.example",
     "alerts/slo.py",
     "alerts/templates/phasewatch.tmpl",
-    "dashboards/*.json",
+    "dashboards/json/*.json",
     "dashboards/grafana.ini",
     "dashboards/provisioning/*/*.yml",
 )
@@ -141,5 +141,6 @@ def told(destination: Path, outcome: Export) -> Iterator[str]:
     yield "              rule_files; or start from prometheus.yml there, which also scrapes PhaseWatch, and set the"
     yield "              addresses: phasewatch:10061 and alertmanager:9093 are those of docker-compose.yml"
     yield f"Alertmanager  {destination / 'alerts'}/alertmanager.yml with templates/ beside it; set the receivers"
-    yield f"Grafana       {destination / 'dashboards'}/*.json, by Dashboards, New, Import; or with provisioning/, where"
+    dashboards = destination / "dashboards"
+    yield f"Grafana       {dashboards}/json/*.json, by Dashboards, New, Import; or with provisioning/, where"
     yield "              datasources/phasewatch.yml has the address prometheus:9090: set yours"

@@ -18,7 +18,7 @@ from tests.support.compose_changes import COMPOSE, CONFIG, MUTATIONS, OVERRIDE, 
 from tests.support.compose_checks import EXPORTERS, problems
 from tests.support.compose_closed import mebibytes
 from tests.support.compose_file import FILES, Stack, interpolated, only, uncommented_secrets
-from tests.support.paths import ROOT
+from tests.support.paths import DASHBOARDS_JSON, ROOT
 from tests.support.processes import needs
 from tests.support.targets import parse_config
 
@@ -34,8 +34,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "alerts" / "rules").symlink_to(ROOT / "alerts" / "rules")
-    for path in (ROOT / "dashboards").glob("*.json"):
-        (folder / "dashboards" / path.name).symlink_to(path)
+    (folder / "dashboards" / "json").symlink_to(DASHBOARDS_JSON)
     return folder
 
 

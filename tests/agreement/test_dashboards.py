@@ -1,4 +1,4 @@
-"""The boards are what their modules build, obey the rules for good dashboards, and know only what there is."""
+"""The dashboards are what the generator writes, obey the linter, and query only metrics and labels that exist."""
 
 import re
 import urllib.parse
@@ -10,20 +10,30 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards import common, generate
-from dashboards.grafana import rendered
-from dashboards.panels import Panel, Section, Words
-from dashboards.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
+from dashboards.generate import colours, pack
+from dashboards.generate.grafana import render_dashboard
+from dashboards.generate.model import Panel, Row, Text
+from dashboards.generate.output import render_files
+from dashboards.generate.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
 from phasewatch.analysis.advice import ADVICE
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.metrics.collector import TABLE
-from tests.support.dashboard_lint import Json, boards, excluded, expanded, findings, panels, queries, selectors
-from tests.support.paths import DASHBOARDS
+from tests.support.dashboard_lint import (
+    Json,
+    expand_variables,
+    iterate_panels,
+    iterate_queries,
+    lint,
+    load_dashboards,
+    parse_selectors,
+    read_exclusions,
+)
+from tests.support.paths import ALERTS, DASHBOARDS, DASHBOARDS_JSON
 from tests.support.processes import needs
 from tests.support.rule_files import alerts, promtool, rules, script
 
-BOARDS = boards()
-COMMITTED = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
+BOARDS = load_dashboards()
+EACH_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
 TARGET_LABELS = frozenset({"job", "instance"})
 PROMETHEUS = frozenset({"up", "scrape_duration_seconds", "scrape_samples_scraped"})
 PYTHON_CLIENT = frozenset(
@@ -33,17 +43,18 @@ PYTHON_CLIENT = frozenset(
 ALERT_LABELS = frozenset({"alertname", "alertstate", "severity", "component", "target", "model_name", "engine"})
 
 
-def test_the_committed_boards_are_what_make_dashboards_writes() -> None:
-    for path, content in generate.files().items():
-        assert path.read_text() == content, f"{path.name} is not up to date: run `make dashboards`"
-    assert sorted(DASHBOARDS.glob("*.json")) == sorted(generate.files())
+def test_the_json_folder_is_exactly_what_make_dashboards_writes() -> None:
+    files = render_files()
+    assert sorted(DASHBOARDS_JSON.iterdir()) == sorted(files)
+    for path, content in files.items():
+        assert path.read_bytes() == content.encode(), f"{path.name} is not up to date: run `make dashboards`"
 
 
-def test_the_boards_are_those_that_alerts_lead_to() -> None:
-    assert list(BOARDS) == sorted(common.TITLES)
+def test_uids_are_the_permanent_ones_of_the_pack() -> None:
+    assert list(BOARDS) == sorted(pack.TITLES)
 
 
-def test_each_link_of_an_alert_sets_variables_that_its_board_has() -> None:
+def test_links_of_alerts_set_only_variables_of_their_dashboard() -> None:
     seen = 0
     for alert in alerts():
         path, _, query = alert["annotations"]["dashboard"].partition("?")
@@ -55,15 +66,15 @@ def test_each_link_of_an_alert_sets_variables_that_its_board_has() -> None:
     assert seen
 
 
-@COMMITTED
-def test_the_linter_has_nothing_to_say(board: Json) -> None:
-    assert [found for found in findings(board) if found[0] not in excluded()] == []
+@EACH_BOARD
+def test_the_linter_finds_only_what_is_excluded(board: Json) -> None:
+    assert [finding for finding in lint(board) if finding[0] not in read_exclusions()] == []
 
 
-def test_what_the_linter_may_say_is_said() -> None:
-    assert {rule for board in BOARDS.values() for rule, _ in findings(board)} == excluded()
+def test_every_exclusion_of_the_linter_is_needed_and_has_a_reason() -> None:
+    assert {rule for board in BOARDS.values() for rule, _ in lint(board)} == read_exclusions()
     exclusions = yaml.safe_load((DASHBOARDS / ".lint").read_text())["exclusions"]
-    assert all(told["reason"] for told in exclusions.values())
+    assert all(exclusion["reason"] for exclusion in exclusions.values())
 
 
 DOCTORED: dict[str, dict[str, Any]] = {
@@ -75,14 +86,14 @@ DOCTORED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("rule", DOCTORED)
-def test_the_linter_finds_what_is_wrong(rule: str) -> None:
+def test_the_linter_finds_a_query_that_breaks_one_rule(rule: str) -> None:
     board = {"panels": [{"title": "t", "type": "row", "targets": [{"refId": "A", **DOCTORED[rule]}]}]}
     whole = {**next(iter(BOARDS.values())), **board}
-    assert [found for found, _ in findings(whole)] == [rule]
+    assert [broken for broken, _ in lint(whole)] == [rule]
 
 
-@COMMITTED
-def test_panels_lie_beside_each_other_within_the_width(board: Json) -> None:
+@EACH_BOARD
+def test_panels_fit_the_width_and_do_not_overlap(board: Json) -> None:
     taken: Counter[tuple[int, int]] = Counter()
     for panel in board["panels"]:
         for inner in panel.get("panels") or [panel]:
@@ -95,43 +106,43 @@ def test_panels_lie_beside_each_other_within_the_width(board: Json) -> None:
     assert max(taken.values()) == 1
 
 
-@COMMITTED
-def test_numbers_titles_and_queries_are_unique(board: Json) -> None:
-    found = list(panels(board))
-    assert len({panel["id"] for panel in found}) == len(found)
-    assert len({panel["title"] for panel in found}) == len(found)
-    for panel in found:
+@EACH_BOARD
+def test_ids_and_titles_of_panels_and_ref_ids_of_queries_are_unique(board: Json) -> None:
+    panels = list(iterate_panels(board))
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len({panel["title"] for panel in panels}) == len(panels)
+    for panel in panels:
         names = [target["refId"] for target in panel.get("targets") or []]
         assert len(set(names)) == len(names), panel["title"]
 
 
-@COMMITTED
-def test_every_panel_says_what_it_shows_and_what_an_empty_one_means(board: Json) -> None:
-    for panel in panels(board):
+@EACH_BOARD
+def test_every_panel_has_a_description_and_a_text_for_no_value(board: Json) -> None:
+    for panel in iterate_panels(board):
         if panel["type"] not in {"row", "text"}:
             assert len(panel["description"]) > 60, panel["title"]
             assert panel["fieldConfig"]["defaults"]["noValue"] not in {"", "No data"}, panel["title"]
 
 
-@COMMITTED
-def test_old_and_new_grafana_read_it(board: Json) -> None:
+@EACH_BOARD
+def test_the_schema_is_one_that_grafana_10_to_13_read(board: Json) -> None:
     assert board["schemaVersion"] <= 42, "the classic schema"
     assert board["id"] is None if "id" in board else True
     assert {"apiVersion", "spec"}.isdisjoint(board)
     assert "phasewatch-prometheus" not in str(board), "a data source belongs to a site"
 
 
-@COMMITTED
-def test_links_lead_to_boards_of_the_pack_with_variables_that_they_have(board: Json) -> None:
+@EACH_BOARD
+def test_links_lead_to_dashboards_of_the_pack_and_set_variables_that_these_have(board: Json) -> None:
     urls = [link["url"] for link in board["links"]] + re.findall(r"'url': '(/d/[^']+)'", str(board["panels"]))
     own = {variable["name"] for variable in board["templating"]["list"]}
     for url in urls:
         path, _, query = url.partition("?")
         other = BOARDS[path.removeprefix("/d/")]
-        known = {variable["name"] for variable in other["templating"]["list"]}
+        theirs = {variable["name"] for variable in other["templating"]["list"]}
         kept = set(re.findall(r"\$\{(\w+):queryparam\}", query))
         assert kept <= own, url
-        assert set(re.findall(r"var-(\w+)=", query)) <= known, url
+        assert set(re.findall(r"var-(\w+)=", query)) <= theirs, url
     assert {urllib.parse.urlsplit(link["url"]).path for link in board["links"]} == {
         f"/d/{uid}" for uid in BOARDS if uid != board["uid"]
     }
@@ -139,7 +150,7 @@ def test_links_lead_to_boards_of_the_pack_with_variables_that_they_have(board: J
 
 
 @cache
-def known_labels(name: str) -> frozenset[str] | None:
+def find_labels(name: str) -> frozenset[str] | None:
     """The labels that a metric may have, or None if it does not exist."""
     ours = {metric.name: frozenset(metric.labels) for metric in TABLE}
     if name in ours:
@@ -157,23 +168,24 @@ def known_labels(name: str) -> frozenset[str] | None:
     return None
 
 
-@COMMITTED
-def test_every_metric_and_label_exists(board: Json) -> None:
-    exprs = [(panel["title"], target["expr"]) for panel, target in queries(board)]
+@EACH_BOARD
+def test_every_metric_and_label_in_a_query_exists(board: Json) -> None:
+    exprs = [(panel["title"], target["expr"]) for panel, target in iterate_queries(board)]
     exprs += [("annotations", entry["expr"]) for entry in board["annotations"]["list"] if "expr" in entry]
     assert len(exprs) > 5
     for title, expr in exprs:
-        for found in selectors(expr):
-            for name in [found.name] if found.name else found.matchers["__name__"].removeprefix("=~").split("|"):
-                labels = known_labels(name)
+        for selector in parse_selectors(expr):
+            names = selector.matchers.get("__name__", "").removeprefix("=~").split("|")
+            for name in [selector.name] if selector.name else names:
+                labels = find_labels(name)
                 assert labels is not None, (title, name)
-                # A choice of engines leaves out what has none.
-                assert found.matchers.keys() <= labels | {"engine", "__name__"}, (title, found)
+                # A matcher on `engine` is allowed on every metric: it leaves out those without engines.
+                assert selector.matchers.keys() <= labels | {"engine", "__name__"}, (title, selector)
 
 
-@COMMITTED
-def test_names_of_series_are_made_of_labels_that_the_query_keeps(board: Json) -> None:
-    for panel, target in queries(board):
+@EACH_BOARD
+def test_legends_use_only_labels_that_the_query_keeps(board: Json) -> None:
+    for panel, target in iterate_queries(board):
         wanted = set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")))
         kept = re.search(r"\bby \(([^)]*)\)", target["expr"])
         if kept and target.get("format") != "heatmap":
@@ -183,69 +195,69 @@ def test_names_of_series_are_made_of_labels_that_the_query_keeps(board: Json) ->
 
 @needs("promtool")
 def test_prometheus_accepts_every_query(tmp_path: Path) -> None:
-    found = [
-        {"record": f"query:{index}:of_{re.sub(r'[^a-z]', '_', uid)}", "expr": expanded(target["expr"], "60s")}
+    recordings = [
+        {"record": f"query:{index}:of_{re.sub(r'[^a-z]', '_', uid)}", "expr": expand_variables(target["expr"], "60s")}
         for uid, board in BOARDS.items()
-        for index, (_, target) in enumerate(queries(board))
+        for index, (_, target) in enumerate(iterate_queries(board))
     ]
-    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": found}]}))
-    assert f"{len(found)} rules found" in promtool("check", "rules", tmp_path / "queries.yml")
+    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": recordings}]}))
+    assert f"{len(recordings)} rules found" in promtool("check", "rules", tmp_path / "queries.yml")
 
 
-def test_every_state_has_a_number_a_colour_and_the_words_of_the_advice() -> None:
+def test_every_state_has_a_code_a_colour_and_the_title_of_its_advice() -> None:
     assert STATES.keys() == {state.value for state in SaturationState} | {IN_MEMORY, DOWN, UNKNOWN}
-    assert len({shown.colour for shown in STATES.values()}) == len(STATES)
+    assert len({mapping.colour for mapping in STATES.values()}) == len(STATES)
     assert all(STATES[state.value].text == ADVICE[state].title for state in SaturationState)
     assert list(STATE_CODES.values()) == list(STATES.values())
 
 
 def test_colours_change_where_alerts_begin() -> None:
-    told = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
-    for steps, name in (
-        (common.INTER_TOKEN, "inter_token_latency_seconds"),
-        (common.FIRST_TOKEN, "time_to_first_token_seconds"),
-        (common.WAITING, "requests_waiting"),
+    recorded = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
+    for thresholds, name in (
+        (colours.INTER_TOKEN, "inter_token_latency_seconds"),
+        (colours.FIRST_TOKEN, "time_to_first_token_seconds"),
+        (colours.WAITING, "requests_waiting"),
     ):
-        assert f"vector({steps[-1][0]:g})" == told[f"phasewatch_threshold:{name}"]
+        assert f"vector({thresholds[-1][0]:g})" == recorded[f"phasewatch_threshold:{name}"]
 
 
-def test_a_board_is_laid_out_by_hand_of_no_one() -> None:
-    section = Section("s", tuple(words(f"t{width}", width) for width in (16, 16, 8, 24)))
-    built = common.board("phasewatch-overview", "d", section)
-    places = [panel["gridPos"] for panel in yaml.safe_load(rendered(built))["panels"]]
+def test_panel_positions_are_computed_by_the_generator() -> None:
+    row = Row("r", tuple(build_text(f"t{width}", width) for width in (16, 16, 8, 24)))
+    dashboard = pack.build_dashboard(pack.OVERVIEW, "d", row)
+    places = [panel["gridPos"] for panel in yaml.safe_load(render_dashboard(dashboard))["panels"]]
     assert [(place["x"], place["y"]) for place in places] == [(0, 0), (0, 1), (0, 4), (16, 4), (0, 7)]
 
 
-def words(title: str, width: int) -> Panel:
-    return Words(title=title, description="d", queries=(), width=width, height=3, text="x")
+def build_text(title: str, width: int) -> Panel:
+    return Text(title=title, description="d", width=width, height=3, content="x")
 
 
 # Provisioning
 
 
-def test_provisioning_finds_the_boards_and_opens_with_the_overview() -> None:
+def test_provisioning_finds_the_dashboards_and_opens_with_the_overview() -> None:
     (provider,) = yaml.safe_load((DASHBOARDS / "provisioning/dashboards/phasewatch.yml").read_text())["providers"]
     home = re.search(r"^default_home_dashboard_path = (.+)$", (DASHBOARDS / "grafana.ini").read_text(), re.MULTILINE)
     assert home
     assert home[1] == f"{provider['options']['path']}/phasewatch-overview.json"
-    assert (DASHBOARDS / "phasewatch-overview.json").exists()
-    assert not provider["allowUiUpdates"], "a generated board is not edited by hand"
+    assert (DASHBOARDS_JSON / "phasewatch-overview.json").exists()
+    assert not provider["allowUiUpdates"], "a generated dashboard is not edited by hand"
 
 
-def test_the_data_source_looks_as_often_as_prometheus_scrapes() -> None:
+def test_the_min_interval_of_the_data_source_is_the_scrape_interval_of_phasewatch() -> None:
     (source,) = yaml.safe_load((DASHBOARDS / "provisioning/datasources/phasewatch.yml").read_text())["datasources"]
-    jobs = yaml.safe_load((DASHBOARDS.parent / "alerts" / "prometheus.yml").read_text())["scrape_configs"]
+    jobs = yaml.safe_load((ALERTS / "prometheus.yml").read_text())["scrape_configs"]
     (job,) = (job for job in jobs if job["job_name"] == "phasewatch")
     assert source["jsonData"]["timeInterval"] == job["scrape_interval"]
     assert source["type"] == "prometheus"
 
 
-def test_rates_of_native_histograms_span_scrapes_of_vllm_which_are_rarer() -> None:
-    prometheus = yaml.safe_load((DASHBOARDS.parent / "alerts" / "prometheus.yml").read_text())
+def test_the_min_interval_of_vllm_histograms_is_the_scrape_interval_of_vllm() -> None:
+    prometheus = yaml.safe_load((ALERTS / "prometheus.yml").read_text())
     native = [
         target
-        for _, target in queries(BOARDS[common.OBJECTIVES])
-        if any("vllm" in selector.name for selector in selectors(target["expr"]))
+        for _, target in iterate_queries(BOARDS[pack.SLO])
+        if any("vllm" in selector.name for selector in parse_selectors(target["expr"]))
     ]
     assert native
     assert {target.get("interval") for target in native} == {prometheus["global"]["scrape_interval"]}

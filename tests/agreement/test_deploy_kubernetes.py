@@ -18,7 +18,7 @@ from deploy.kubernetes.generate import files
 from phasewatch.cli.main import main
 from tests.agreement.test_docs import code, fences, page, tables
 from tests.support.alert_stack import uncommented
-from tests.support.paths import ROOT
+from tests.support.paths import DASHBOARDS_JSON, ROOT
 from tests.support.processes import needs
 from tests.support.rule_files import RULES, groups, promtool
 
@@ -135,7 +135,7 @@ def test_prometheus_takes_the_rules_of_the_cluster(tmp_path: Path) -> None:
 
 
 def test_the_boards_of_the_cluster_are_those_of_the_repository() -> None:
-    shipped = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "dashboards").glob("*.json")}
+    shipped = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in DASHBOARDS_JSON.glob("*.json")}
     found = of_kind(built(KUBERNETES / "monitoring"), "ConfigMap")
     assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in found)
     assert {name: json.loads(text) for one in found for name, text in one["data"].items()} == shipped

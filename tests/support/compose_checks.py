@@ -182,12 +182,12 @@ def _grafana(stack: Stack) -> Iterator[str]:
         place = stack.source("grafana", f"/etc/grafana/provisioning/{kind}/phasewatch.yml")
         yield from _differ("provisioning", place, f"dashboards/provisioning/{kind}/phasewatch.yml")
     (provider,) = stack.yaml("dashboards/provisioning/dashboards/phasewatch.yml")["providers"]
-    yield from _differ("boards", stack.source("grafana", provider["options"]["path"]), "dashboards")
+    yield from _differ("boards", stack.source("grafana", provider["options"]["path"]), "dashboards/json")
     yield from _differ("settings", stack.source("grafana", "/etc/grafana/grafana.ini"), "dashboards/grafana.ini")
     settings = configparser.ConfigParser()
     settings.read_string(stack.text("dashboards/grafana.ini"))
     home = settings["dashboards"]["default_home_dashboard_path"]
-    yield from _differ("home", stack.source("grafana", home), "dashboards/phasewatch-overview.json")
+    yield from _differ("home", stack.source("grafana", home), "dashboards/json/phasewatch-overview.json")
 
 
 def _targets(stack: Stack) -> Iterator[str]:

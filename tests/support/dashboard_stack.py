@@ -1,8 +1,8 @@
-"""A real Prometheus that knows what boards can show: the recordings, a simulated Ollama, and an exporter that runs now.
+"""A real Prometheus with data for every dashboard: recordings, a simulated Ollama, and an exporter that runs live.
 
-The recordings all end at the same moment, which has just passed, and the Ollama was watched until then. A down target
-is one whose server was killed in its recording. An exporter runs live for what is told of itself, and a page that is
-played live is scraped as a vLLM for the objectives.
+All recordings, and the samples of the Ollama, end at the same moment, which has just passed. The server of a target
+that is down was killed in its recording. The exporter runs live for its own metrics, and Prometheus scrapes a page that
+is played live as a vLLM for the objectives.
 """
 
 import contextlib
@@ -56,10 +56,10 @@ targets:
     device: {{name: CPU, memory_bandwidth: 45.6GB/s, flops: 1.9TFLOPS}}
     model: {{path: {model}}}
 """
-"""The recorded model, and a machine about as fast as the one that it ran on."""
+"""Configuration with the recorded model, and a device about as fast as the one that it ran on."""
 
 FIRST, OTHER = "pw:10061", "pw-2:10061"
-"""The exporters; the second one watches TWICE alone."""
+"""Instances of the exporters; the second one scrapes only TWICE."""
 TWICE: Final = "kv-cache"
 
 _LABELS: Final = {"job": "phasewatch", "instance": FIRST}
@@ -67,63 +67,63 @@ _LABELS: Final = {"job": "phasewatch", "instance": FIRST}
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A Prometheus: its address, and the moment at which the recordings end."""
+    """A Prometheus: its address, and the Unix time at which the recordings end."""
 
     url: str
     end: float
 
     def instant(self, expr: str, moment: float) -> list[dict[str, Any]]:
         """The samples of a query at a moment."""
-        return _results(f"{self.url}/api/v1/query", {"query": expr, "time": f"{moment:.3f}"})
+        return _query(f"{self.url}/api/v1/query", {"query": expr, "time": f"{moment:.3f}"})
 
     def course(self, expr: str, seconds: float, step: float = 2.0) -> list[dict[str, Any]]:
-        """The series of a query over the time that ends with the recordings, or a little later."""
+        """The series of a query from this long before the end of the recordings until now."""
         moments = {"start": f"{self.end - seconds:.3f}", "end": f"{time.time():.3f}", "step": f"{step:g}"}
-        return _results(f"{self.url}/api/v1/query_range", {"query": expr, **moments})
+        return _query(f"{self.url}/api/v1/query_range", {"query": expr, **moments})
 
 
-def _results(url: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
-    answer = httpx.post(url, data=dict(parameters), timeout=30.0, trust_env=False).json()
-    assert answer["status"] == "success", (answer.get("error"), parameters["query"])
-    found: list[dict[str, Any]] = answer["data"]["result"]
-    return found
+def _query(url: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
+    response = httpx.post(url, data=dict(parameters), timeout=30.0, trust_env=False).json()
+    assert response["status"] == "success", (response.get("error"), parameters["query"])
+    result: list[dict[str, Any]] = response["data"]["result"]
+    return result
 
 
-def recorded_lines(recording: str, name: str, model: Path, end: float, exporters: Sequence[str]) -> Iterator[str]:
-    """What exporters show of a recording that ends at a Unix time, scrape by scrape, in OpenMetrics."""
+def replay_lines(recording: str, name: str, model: Path, end: float, exporters: Sequence[str]) -> Iterator[str]:
+    """Metrics that exporters expose for a recording that ends at a Unix time, scrape by scrape, in OpenMetrics."""
     (target,) = parse_config(_FACTS.format(name=name, model=model)).targets
     reader = RecordingReader(RECORDINGS / f"{recording}.jsonl.xz")
-    shown = list(replay(reader, target))
-    shift = end - shown[-1][0]
+    snapshots = list(replay(reader, target))
+    shift = end - snapshots[-1][0]
     clock = shift - (reader.header.wall_start or 0.0)
-    for moment, snapshot in shown:
+    for moment, snapshot in snapshots:
         for family in build_target_families([snapshot]):
             for sample in family.samples:
-                value = _moved(sample.name, sample.value, clock)
+                value = _shift_timestamp(sample.name, sample.value, clock)
                 for instance in exporters:
                     labels = {**_LABELS, "instance": instance, **sample.labels}
-                    yield _line(sample.name, labels, value, moment + shift)
+                    yield _format_line(sample.name, labels, value, moment + shift)
 
 
-def _moved(name: str, value: float, seconds: float) -> float:
-    """A moment that a metric tells, on the clock of now."""
+def _shift_timestamp(name: str, value: float, seconds: float) -> float:
+    """The value of a metric, moved to the present if it is a timestamp."""
     return value + seconds if name.endswith("_timestamp_seconds") else value
 
 
-def native_lines(recording: str, end: float) -> Iterator[str]:
-    """The histograms that a Prometheus which scrapes the server itself has."""
-    found = list(bodies(recording))
-    shift = end - found[-1][0]
+def read_native_lines(recording: str, end: float) -> Iterator[str]:
+    """vLLM's own histograms, as a Prometheus stores them that scrapes the server itself."""
+    pages = list(bodies(recording))
+    shift = end - pages[-1][0]
     wanted = ("vllm:time_to_first_token_seconds_", "vllm:inter_token_latency_seconds_")
-    for moment, body in found:
+    for moment, body in pages:
         for line in body.splitlines():
             if line.startswith(wanted):
                 name, _, value = line.rpartition(" ")
                 yield f'{name[:-1]},job="vllm",instance="{recording}"}} {value} {moment + shift:.3f}'
 
 
-def ollama_lines(seconds: float, end: float) -> Iterator[str]:
-    """What PhaseWatch shows of a simulated Ollama whose users come and go, one of whose models is partly on the CPU."""
+def simulate_ollama_lines(seconds: float, end: float) -> Iterator[str]:
+    """Metrics of a simulated Ollama whose users come and go, with one of two models partly on the CPU."""
     models = [
         Model("small:latest", "a" * 64, resident_bytes=2_000_000_000, vram_bytes=2_000_000_000),
         Model(
@@ -145,26 +145,26 @@ def ollama_lines(seconds: float, end: float) -> Iterator[str]:
     clock = began - (EPOCH / SECOND + START)
     for moment, metrics in watched.seen:
         for (name, labels), value in metrics.items():
-            told = {**_LABELS, **dict(labels), "target": "workstation"}
-            yield _line(name, told, _moved(name, value, clock), began + moment)
+            all_labels = {**_LABELS, **dict(labels), "target": "workstation"}
+            yield _format_line(name, all_labels, _shift_timestamp(name, value, clock), began + moment)
 
 
-def _line(name: str, labels: Mapping[str, str], value: float, moment: float) -> str:
-    told = ",".join(f'{key}="{text}"' for key, text in labels.items())
-    return f"{name}{{{told}}} {value} {moment:.3f}"
+def _format_line(name: str, labels: Mapping[str, str], value: float, moment: float) -> str:
+    label_text = ",".join(f'{key}="{text}"' for key, text in labels.items())
+    return f"{name}{{{label_text}}} {value} {moment:.3f}"
 
 
 @contextlib.contextmanager
-def filled(
+def run_filled_prometheus(
     folder: Path, fleet: Mapping[str, str], *, ollama_seconds: float, native: Sequence[str] = ()
 ) -> Iterator[Stack]:
-    """Prometheus over what the recordings tell, with an exporter and a vLLM that run live.
+    """Prometheus with the samples of recordings, and with an exporter and a vLLM that run live.
 
     Args:
         folder: for its files.
         fleet: recordings and the targets that they play.
-        ollama_seconds: for how long the Ollama was watched; 0 for none.
-        native: recordings whose own histograms are there, too.
+        ollama_seconds: length of the Ollama's samples; 0 for none.
+        native: recordings whose own histograms are added.
     """
     end = time.time() - 1
     lines: list[str] = []
@@ -173,15 +173,16 @@ def filled(
     write_json(model / "config.json", load_config("llama-recordings"))
     for recording, name in fleet.items():
         exporters = (FIRST, OTHER) if name == TWICE else (FIRST,)
-        lines += recorded_lines(recording, name, model, end, exporters)
+        lines += replay_lines(recording, name, model, end, exporters)
     for recording in native:
-        lines += native_lines(recording, end)
+        lines += read_native_lines(recording, end)
     lines += [
-        _line("phasewatch_build_info", {**_LABELS, "version": "0"}, 1, end - second) for second in range(180, 0, -1)
+        _format_line("phasewatch_build_info", {**_LABELS, "version": "0"}, 1, end - second)
+        for second in range(180, 0, -1)
     ]
     if ollama_seconds:
-        lines += ollama_lines(ollama_seconds, end)
-    _load(lines, folder)
+        lines += simulate_ollama_lines(ollama_seconds, end)
+    _load_blocks(lines, folder)
     played = RecordedServer([(index, body) for index, (_, body) in enumerate(list(bodies("mfu-metrics"))[20:])])
     config = folder / "phasewatch.yml"
     config.write_text(
@@ -192,7 +193,7 @@ def filled(
     with (
         played.playing(),
         Exporter("--config.file", str(config)) as exporter,
-        _prometheus(folder, exporter.url, played.url) as url,
+        _run_prometheus(folder, exporter.url, played.url) as url,
     ):
         stack = Stack(url, end)
         eventually(
@@ -201,14 +202,14 @@ def filled(
         yield stack
 
 
-def _load(lines: Iterable[str], folder: Path) -> None:
+def _load_blocks(lines: Iterable[str], folder: Path) -> None:
     file = folder / "series.txt"
     file.write_text("".join(f"{line}\n" for line in lines) + "# EOF\n")
     promtool("tsdb", "create-blocks-from", "openmetrics", "--quiet", str(file), str(folder / "data"))
 
 
 @contextlib.contextmanager
-def _prometheus(folder: Path, exporter: str, server: str) -> Iterator[str]:
+def _run_prometheus(folder: Path, exporter: str, server: str) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     jobs = {"phasewatch": exporter, "vllm": server}
     config = {
@@ -221,7 +222,7 @@ def _prometheus(folder: Path, exporter: str, server: str) -> Iterator[str]:
     }
     (folder / "rules").mkdir()
     for path in RULES.glob("*.yml"):
-        # Groups that look at days are evaluated every two minutes, and alerts wait for some.
+        # Groups over days are evaluated every two minutes, and alerts have a `for`.
         quick = re.sub(r"^( +interval: )\w+$", r"\g<1>1s", path.read_text(), flags=re.MULTILINE)
         (folder / "rules" / path.name).write_text(re.sub(r"^( +for: )\w+$", r"\g<1>0s", quick, flags=re.MULTILINE))
     file = folder / "prometheus.yml"
@@ -230,7 +231,7 @@ def _prometheus(folder: Path, exporter: str, server: str) -> Iterator[str]:
         f"--config.file={file}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",
-        # Blocks have no markers for what vanished; a look back this short does instead.
+        # Loaded blocks have no staleness markers; a short lookback takes their place.
         "--query.lookback-delta=15s",
     )
     with running("prometheus", *flags, log=folder / "prometheus.log"):

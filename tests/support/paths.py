@@ -6,6 +6,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 ALERTS: Final = ROOT / "alerts"
 DASHBOARDS: Final = ROOT / "dashboards"
+DASHBOARDS_JSON: Final = DASHBOARDS / "json"
 DATA: Final = ROOT / "tests" / "data"
 RECORDINGS: Final = DATA / "recordings"
 MODELS: Final = DATA / "models"

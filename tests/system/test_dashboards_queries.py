@@ -1,4 +1,4 @@
-"""Every query of every panel, asked of a real Prometheus that knows recordings, an Ollama and a running exporter."""
+"""Every query of every panel against a real Prometheus with recordings, a simulated Ollama and a running exporter."""
 
 import contextlib
 import re
@@ -8,12 +8,19 @@ from typing import Any, Final
 
 import pytest
 
-from dashboards.states import STATE_CODES
-from tests.support.dashboard_lint import Json, boards, expanded, panels, queries
-from tests.support.dashboard_stack import FIRST, FLEET, TWICE, Stack, filled
+from dashboards.generate.states import STATE_CODES
+from tests.support.dashboard_lint import (
+    Json,
+    choose,
+    expand_variables,
+    iterate_panels,
+    iterate_queries,
+    load_dashboards,
+)
+from tests.support.dashboard_stack import FIRST, FLEET, TWICE, Stack, run_filled_prometheus
 from tests.support.processes import eventually, needs
 
-BOARDS: Final = boards()
+BOARDS: Final = load_dashboards()
 SECONDS: Final = 130.0
 """The recordings are a little shorter."""
 OLLAMA_SECONDS: Final = 3600.0
@@ -30,7 +37,7 @@ COLUMNS: Final = {
     "Waiting": "llm_requests_waiting",
     "KV cache": "llm_kv_cache_usage_ratio",
 }
-TILES: Final = {
+STATS: Final = {
     "Prefill": 'sum(llm_prefill_throughput_tokens_per_second{instance="pw:10061"})',
     "Decode": 'sum(llm_decode_throughput_tokens_per_second{instance="pw:10061"})',
     "Bandwidth": 'max(llm_memory_bandwidth_utilization_ratio{source="derived"})',
@@ -44,36 +51,38 @@ EMPTY: Final[Mapping[tuple[str, str, str], str]] = {
         "A",
     ): "loads by users cannot be timed, and the probes here load nothing",
 }
-"""Board, panel and query that find nothing here, with the reason."""
+"""Dashboard, panel and query that return nothing here, with the reason."""
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     native = ("mfu-metrics", "prefill-interference")
-    with filled(tmp_path_factory.mktemp("dashboards"), FLEET, ollama_seconds=OLLAMA_SECONDS, native=native) as running:
+    with run_filled_prometheus(
+        tmp_path_factory.mktemp("dashboards"), FLEET, ollama_seconds=OLLAMA_SECONDS, native=native
+    ) as running:
         yield running
 
 
 @needs("prometheus")
 @pytest.mark.parametrize("uid", BOARDS)
-def test_every_query_is_answered_and_finds_what_the_recordings_can_feed(stack: Stack, uid: str) -> None:
+def test_every_query_returns_data_where_the_recordings_have_some(stack: Stack, uid: str) -> None:
     wanted = {place for place in EMPTY if place[0] == uid}
-    with contextlib.suppress(AssertionError):  # told below
-        eventually(lambda: empty(stack, uid) == wanted, f"queries of {uid}")
-    assert empty(stack, uid) == wanted
+    with contextlib.suppress(AssertionError):  # the assertion below says more
+        eventually(lambda: find_empty_queries(stack, uid) == wanted, f"queries of {uid}")
+    assert find_empty_queries(stack, uid) == wanted
 
 
-def empty(stack: Stack, uid: str) -> set[tuple[str, str, str]]:
+def find_empty_queries(stack: Stack, uid: str) -> set[tuple[str, str, str]]:
     return {
         (uid, panel["title"], target["refId"])
-        for panel, target in queries(BOARDS[uid])
-        if not found(stack, target, OLLAMA_SECONDS if uid == "phasewatch-ollama" else SECONDS)
+        for panel, target in iterate_queries(BOARDS[uid])
+        if not has_data(stack, target, OLLAMA_SECONDS if uid == "phasewatch-ollama" else SECONDS)
     }
 
 
-def found(stack: Stack, target: Json, seconds: float) -> bool:
-    """Whether a query finds anything: over the time of the recordings, or at some moment where it asks for one."""
-    expr = chosen(expanded(target["expr"], "60s"))
+def has_data(stack: Stack, target: Json, seconds: float) -> bool:
+    """Whether a query returns anything over the time of the recordings; an instant query: at some moment of it."""
+    expr = choose(expand_variables(target["expr"], "60s"))
     if target.get("instant"):
         moments = (time.time(), *(stack.end - back * seconds / 8 - 1 for back in range(8)))
         return any(stack.instant(expr, moment) for moment in moments)
@@ -81,30 +90,25 @@ def found(stack: Stack, target: Json, seconds: float) -> bool:
     return any(value != "NaN" for value in values)
 
 
-def chosen(expr: str, **choices: str) -> str:
-    """A query as Grafana sends it, with some choices and all other variables at All."""
-    return re.sub(r"\$([a-z]\w*)", lambda found: choices.get(found[1], ".*" if found[1] == "engine" else ".+"), expr)
-
-
 @needs("prometheus")
 @pytest.mark.parametrize("uid", BOARDS)
-def test_every_variable_offers_something(stack: Stack, uid: str) -> None:
+def test_every_variable_offers_values(stack: Stack, uid: str) -> None:
     for variable in BOARDS[uid]["templating"]["list"]:
         if variable["type"] == "query":
-            told = re.fullmatch(r"label_values\((.+), *(\w+)\)", variable["query"])
-            assert told
-            series = stack.course(f"count by ({told[2]}) ({chosen(told[1])})", SECONDS)
+            query = re.fullmatch(r"label_values\((.+), *(\w+)\)", variable["query"])
+            assert query
+            series = stack.course(f"count by ({query[2]}) ({choose(query[1])})", SECONDS)
             assert any(one["metric"] for one in series), variable["name"]
 
 
 @needs("prometheus")
-def test_a_choice_of_one_target_shows_that_target_alone(stack: Stack) -> None:
+def test_choosing_one_target_shows_only_that_target(stack: Stack) -> None:
     (expr,) = (
         target["expr"]
-        for panel, target in queries(BOARDS["phasewatch-overview"])
+        for panel, target in iterate_queries(BOARDS["phasewatch-overview"])
         if panel["title"] == "Requests that wait"
     )
-    series = stack.course(chosen(expr, target=TWICE), SECONDS)
+    series = stack.course(choose(expr, target=TWICE), SECONDS)
     assert [one["metric"] for one in series] == [{"target": TWICE, "model_name": "tiny", "engine": "0"}]
 
 
@@ -113,13 +117,13 @@ MODELS: Final = ("phasewatch-overview", "phasewatch-phases", "phasewatch-saturat
 
 @needs("prometheus")
 @pytest.mark.parametrize("uid", MODELS)
-def test_two_exporters_that_watch_the_same_target_are_one(stack: Stack, uid: str) -> None:
+def test_two_exporters_of_one_target_show_the_same_as_one(stack: Stack, uid: str) -> None:
     seen = 0
-    for panel, target in queries(BOARDS[uid]):
-        expr = expanded(target["expr"], "10s")
+    for panel, target in iterate_queries(BOARDS[uid]):
+        expr = expand_variables(target["expr"], "10s")
         for moment in (stack.end - 60, stack.end - 30):
             one, both = (
-                stack.instant(chosen(expr, target=TWICE, instance=instance), moment) for instance in (FIRST, ".+")
+                stack.instant(choose(expr, target=TWICE, instance=instance), moment) for instance in (FIRST, ".+")
             )
             assert as_set(one) == as_set(both), (panel["title"], target["refId"])
             seen += len(one)
@@ -133,14 +137,14 @@ def as_set(samples: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
 @needs("prometheus")
 @pytest.mark.parametrize("uid", MODELS)
 @pytest.mark.parametrize("choice", ["target", "model_name"])
-def test_a_choice_that_fits_nothing_shows_nothing(stack: Stack, uid: str, choice: str) -> None:
-    for panel, target in queries(BOARDS[uid]):
-        if panel["title"] not in UNCHOSEN.get(choice, ()):
-            expr = chosen(expanded(target["expr"], "10s"), **{choice: "nobody"})
+def test_choosing_what_does_not_exist_shows_nothing(stack: Stack, uid: str, choice: str) -> None:
+    for panel, target in iterate_queries(BOARDS[uid]):
+        if panel["title"] not in NOT_EMPTY.get(choice, ()):
+            expr = choose(expand_variables(target["expr"], "10s"), **{choice: "nobody"})
             assert stack.instant(expr, stack.end - 30) == [], (panel["title"], target["refId"])
 
 
-UNCHOSEN: Final = {
+NOT_EMPTY: Final = {
     "target": {"Facts that are missing"},  # says that nobody answers
     "model_name": {"Facts that are missing", "Servers"},  # an Ollama as a whole
 }
@@ -148,42 +152,48 @@ UNCHOSEN: Final = {
 
 @needs("prometheus")
 @pytest.mark.parametrize(("title", "metric"), COLUMNS.items())
-def test_each_column_of_the_fleet_shows_the_metric_that_its_title_says(stack: Stack, title: str, metric: str) -> None:
-    (panel,) = (panel for panel in panels(BOARDS["phasewatch-overview"]) if panel["title"] == "Servers")
+def test_each_column_of_the_servers_table_shows_the_metric_of_its_title(stack: Stack, title: str, metric: str) -> None:
+    (panel,) = (panel for panel in iterate_panels(BOARDS["phasewatch-overview"]) if panel["title"] == "Servers")
     (names,) = (step["options"]["renameByName"] for step in panel["transformations"] if step["id"] == "organize")
-    (name,) = (source.removeprefix("Value #") for source, shown in names.items() if shown == title)
+    (name,) = (source.removeprefix("Value #") for source, header in names.items() if header == title)
     (expr,) = (target["expr"] for target in panel["targets"] if target["refId"] == name)
     moment = stack.end - 60
-    assert as_set(stack.instant(chosen(expr, instance=FIRST), moment)) == as_set(
-        [kept(sample) for sample in stack.instant(f"{metric} * 1", moment) if sample["metric"]["instance"] == FIRST]
+    assert as_set(stack.instant(choose(expr, instance=FIRST), moment)) == as_set(
+        [
+            keep_identity(sample)
+            for sample in stack.instant(f"{metric} * 1", moment)
+            if sample["metric"]["instance"] == FIRST
+        ]
     )
 
 
-def kept(sample: dict[str, Any]) -> dict[str, Any]:
+def keep_identity(sample: dict[str, Any]) -> dict[str, Any]:
     labels = {key: value for key, value in sample["metric"].items() if key in {"target", "model_name", "engine"}}
     return {**sample, "metric": labels}
 
 
 @needs("prometheus")
-@pytest.mark.parametrize(("title", "expr"), TILES.items())
-def test_each_tile_shows_what_its_title_says(stack: Stack, title: str, expr: str) -> None:
-    (own,) = (target["expr"] for panel, target in queries(BOARDS["phasewatch-overview"]) if panel["title"] == title)
+@pytest.mark.parametrize(("title", "expr"), STATS.items())
+def test_each_stat_of_the_overview_shows_the_metric_of_its_title(stack: Stack, title: str, expr: str) -> None:
+    (own,) = (
+        target["expr"] for panel, target in iterate_queries(BOARDS["phasewatch-overview"]) if panel["title"] == title
+    )
     moment = stack.end - 60
-    (found,) = stack.instant(chosen(own), moment)
-    (wanted,) = stack.instant(expr, moment)
-    assert float(found["value"][1]) == pytest.approx(float(wanted["value"][1]))
+    (actual,) = stack.instant(choose(own), moment)
+    (expected,) = stack.instant(expr, moment)
+    assert float(actual["value"][1]) == pytest.approx(float(expected["value"][1]))
 
 
 @needs("prometheus")
-def test_the_state_of_each_server_is_shown_and_the_most_urgent_is_first(stack: Stack) -> None:
+def test_the_servers_table_shows_every_state_the_most_urgent_first(stack: Stack) -> None:
     (expr,) = (
         target["expr"]
-        for panel, target in queries(BOARDS["phasewatch-overview"])
+        for panel, target in iterate_queries(BOARDS["phasewatch-overview"])
         if panel["title"] == "Servers" and target["refId"] == "urgency"
     )
-    samples = stack.instant(chosen(expr), stack.end - 35)
-    shown = {sample["metric"]["target"]: STATE_CODES[sample["value"][1]].text for sample in samples}
-    assert shown == {
+    samples = stack.instant(choose(expr), stack.end - 35)
+    states = {sample["metric"]["target"]: STATE_CODES[sample["value"][1]].text for sample in samples}
+    assert states == {
         "restarted": "Down",
         "paused": "Stuck",
         "shedding": "Shedding load",
@@ -201,9 +211,11 @@ def test_the_state_of_each_server_is_shown_and_the_most_urgent_is_first(stack: S
 
 
 @needs("prometheus")
-def test_a_server_of_which_nobody_tells_any_more_is_not_known_and_not_healthy(stack: Stack) -> None:
+def test_a_target_without_samples_is_not_known_instead_of_healthy(stack: Stack) -> None:
     (expr,) = (
-        target["expr"] for panel, target in queries(BOARDS["phasewatch-overview"]) if panel["title"] == "Worst state"
+        target["expr"]
+        for panel, target in iterate_queries(BOARDS["phasewatch-overview"])
+        if panel["title"] == "Worst state"
     )
-    (sample,) = stack.instant(chosen(expr, target="healthy"), stack.end + 30)
+    (sample,) = stack.instant(choose(expr, target="healthy"), stack.end + 30)
     assert STATE_CODES[sample["value"][1]].text == "Not known"

@@ -18,13 +18,12 @@ import pytest
 from phasewatch.demo.run import VLLM_NAME
 from tests.support.alert_stack import NOWHERE, Webhook
 from tests.support.compose_file import Stack
-from tests.support.dashboard_lint import boards, expanded, queries
+from tests.support.dashboard_lint import choose, expand_variables, iterate_queries, load_dashboards
 from tests.support.fakes import Exporter
 from tests.support.hurry import hurried, scaled_duration
 from tests.support.paths import ROOT
 from tests.support.processes import PATIENCE, eventually, free_port, get, get_json, needs, running
 from tests.support.rule_files import rules
-from tests.system.test_dashboards_queries import chosen
 
 FACTOR: Final = 30
 """What rules and Alertmanager wait for is divided by this."""
@@ -42,7 +41,7 @@ HURRY: Final = {"prometheus": ["--rules.alert.resend-delay=2s"]}
 """An alert that fires before Alertmanager is found is lost until it is sent again, by default a minute later."""
 
 COMPOSE: Final = Stack(ROOT)
-BOARDS: Final = boards()
+BOARDS: Final = load_dashboards()
 _TIMES: Final = re.compile(r"^( *(?:(scrape)_interval|\w+_interval|group_wait): )(\w+)", re.MULTILINE)
 
 
@@ -186,8 +185,8 @@ def test_prometheus_has_found_alertmanager(stack: Running) -> None:
 def test_every_query_of_a_board_is_answered_without_an_error(stack: Running, uid: str) -> None:
     now = time.time()
     failed = []
-    for panel, target in queries(BOARDS[uid]):
-        expr, instant = chosen(expanded(target["expr"], "20s")), target.get("instant")
+    for panel, target in iterate_queries(BOARDS[uid]):
+        expr, instant = choose(expand_variables(target["expr"], "20s")), target.get("instant")
         moments = {"time": f"{now:.3f}"} if instant else {"start": f"{now - 20:.3f}", "end": f"{now:.3f}", "step": "2"}
         url = f"{stack.prometheus}/api/v1/{'query' if instant else 'query_range'}"
         answer = httpx.post(url, data={"query": expr, **moments}, timeout=30.0, trust_env=False).json()

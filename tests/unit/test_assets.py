@@ -14,7 +14,7 @@ from phasewatch.base.errors import AssetError
 from tests.agreement.test_docs import page
 from tests.support.compose_file import Stack
 from tests.support.fakes import program
-from tests.support.paths import ROOT
+from tests.support.paths import DASHBOARDS_JSON, ROOT
 from tests.support.processes import PATIENCE
 
 
@@ -44,7 +44,7 @@ def test_where_there_are_none_it_says_what_to_do(tmp_path: Path, monkeypatch: py
 
 def test_every_board_rule_and_configuration_is_shipped() -> None:
     names = {str(path) for path in assets.paths()}
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "dashboards").glob("*.json")} <= names
+    assert {str(path.relative_to(ROOT)) for path in DASHBOARDS_JSON.glob("*.json")} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "alerts" / "rules").glob("phasewatch-*")} <= names
     stack = Stack(ROOT)
     mounted = {mount.source for name in ("prometheus", "alertmanager", "grafana") for mount in stack.mounts(name)}

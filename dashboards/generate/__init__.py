@@ -1,0 +1,1 @@
+"""Builds the dashboards as plain values and writes them as Grafana's JSON: `make dashboards`."""

@@ -1,0 +1,1 @@
+"""Exporter: health of PhaseWatch itself and freshness of its data."""

@@ -1,0 +1,1 @@
+"""Ollama: models in memory, their speed, and the probes."""

@@ -1,0 +1,1 @@
+"""Overview: the state, speed and utilization of every server."""

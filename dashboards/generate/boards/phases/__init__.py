@@ -1,0 +1,1 @@
+"""Phases: prefill and decode side by side against the limits of the hardware."""

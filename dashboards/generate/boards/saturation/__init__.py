@@ -1,0 +1,1 @@
+"""Saturation: why requests wait, and what to change."""

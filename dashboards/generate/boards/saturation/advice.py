@@ -1,0 +1,95 @@
+"""Saturation: the advice for the state of each engine, and for all states."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dashboards.generate.model import Text
+from dashboards.generate.states import DOWN, IN_MEMORY, STATES, UNKNOWN, query_states
+from phasewatch.analysis.advice import ADVICE, ASLEEP, Advice
+from phasewatch.analysis.saturation import SaturationState
+
+_NO_CHANGE: Final = "Nothing is to be done."
+_NOTHING_TO_AVOID: Final = "\N{EN DASH}"
+_OTHERS: Final = {
+    UNKNOWN: Advice(
+        STATES[UNKNOWN].text,
+        "No exporter tells of this server any more: PhaseWatch is down, or the server was taken out of its configuration.",
+        ("Is PhaseWatch running, and does Prometheus reach it? See the board Exporter.",),
+        ("Do not restart the server for this: it may be well.",),
+    ),
+    DOWN: Advice(
+        STATES[DOWN].text,
+        "The server does not answer, or not as it should.",
+        ("Is it running, and is its address right? The board Exporter and the log of PhaseWatch have the reason.",),
+    ),
+    IN_MEMORY: Advice(
+        STATES[IN_MEMORY].text,
+        "An Ollama has this model in memory. It does not tell what waits.",
+        ("See the board Ollama.",),
+    ),
+}
+"""Advice for entries of STATES that are not states of an engine."""
+
+
+def _list_changes(advice: Advice) -> tuple[str, ...]:
+    return advice.change or (_NO_CHANGE,)
+
+
+def _list_avoided(advice: Advice) -> tuple[str, ...]:
+    return advice.avoid or (_NOTHING_TO_AVOID,)
+
+
+_COLUMNS: Final[Mapping[str, Callable[[Advice], tuple[str, ...]]]] = {
+    "meaning": lambda advice: (advice.meaning,),
+    "change": _list_changes,
+    "avoid": _list_avoided,
+}
+
+
+def query_advice() -> str:
+    """PromQL: the state of everything, the most urgent first, with its advice as labels.
+
+    Value mappings would not do: Grafana sizes table rows by the values and not by the texts that replace them.
+    """
+    by_state = {**{state.value: advice for state, advice in ADVICE.items()}, **_OTHERS}
+    parts = [_label_advice(expr, state, by_state[state]) for state, expr in query_states().items()]
+    return "sort_desc(" + "\n  or ".join(parts) + ")"
+
+
+def _label_advice(expr: str, state: str, advice: Advice) -> str:
+    labels = {
+        "state": state,
+        **{label: "\n".join(list_sentences(advice)) for label, list_sentences in _COLUMNS.items()},
+    }
+    for label, text in labels.items():
+        expr = f'label_replace({expr}, "{label}", {json.dumps(text, ensure_ascii=False)}, "", "")'
+    return expr
+
+
+def build_advice() -> Text:
+    """The advice for every state, the most urgent first."""
+    urgent_first = [ADVICE[SaturationState(state)] for state in reversed(tuple(STATES)) if state not in _OTHERS]
+    rows = [_format_table_row(advice) for advice in (*urgent_first, ASLEEP)]
+    head = "| State | What it means | What to change | What not to do |\n|---|---|---|---|\n"
+    return Text(
+        title="All states and what to do",
+        description="The words of docs/saturation.md. The most urgent state is first; of several that hold, it is the one shown.",
+        width=24,
+        height=32,
+        content=head + "\n".join(rows) + "\n",
+    )
+
+
+def _format_table_row(advice: Advice) -> str:
+    cells = (
+        f"**{advice.title}**",
+        advice.meaning,
+        _join_sentences(_list_changes(advice)),
+        _join_sentences(_list_avoided(advice)),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _join_sentences(sentences: tuple[str, ...]) -> str:
+    return "<br>".join(sentences)

@@ -1,0 +1,112 @@
+"""Saturation: assembles the dashboard, with states, remedies, queue and KV cache."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboards.generate.boards.saturation.advice import build_advice, query_advice
+from dashboards.generate.boards.saturation.causes import build_cache, build_queue, build_states
+from dashboards.generate.colours import GOOD, KV_CACHE, QUEUE
+from dashboards.generate.model import Column, Dashboard, Override, Query, Row, StateTimeline, Table, TimeSeries
+from dashboards.generate.no_value import NO_ENGINE, NO_TARGET
+from dashboards.generate.overrides import extend_axis, fix_colour
+from dashboards.generate.pack import PHASES, SATURATION, build_dashboard
+from dashboards.generate.queries import ENGINE_LEGEND, select_engines
+from dashboards.generate.states import STATE_CODES, STATES, query_state_codes
+
+_RUNNING, _WAITING, _CACHE = "running", "waiting", "cache"
+"""Reference ids of queries."""
+
+
+def build_saturation() -> Dashboard:
+    """What requests wait for, and what to change."""
+    return build_dashboard(
+        SATURATION,
+        "Why do requests wait: slots, prefill, a full KV cache or something else, and what is to be changed?",
+        Row("Now", (_build_timeline(), _build_remedies(), _build_queue_and_cache())),
+        Row("Queue", build_queue()),
+        Row("KV cache", build_cache()),
+        Row("States", build_states()),
+        Row("Advice", (build_advice(),), collapsed=True),
+    )
+
+
+def _build_timeline() -> StateTimeline:
+    return StateTimeline(
+        title="State",
+        description=(
+            "What each engine was doing. Green is healthy and grey idle: nothing is to be done. Yellow (slots), blue "
+            "(prefill), orange (KV cache) and teal (deferred) are queues with different causes and opposite remedies; red "
+            "shades lose work or answers. A gap: not known. An Ollama does not tell what waits and is not here."
+        ),
+        queries=(Query(query_state_codes(), ENGINE_LEGEND),),
+        width=24,
+        height=8,
+        mappings=STATE_CODES,
+        no_value=NO_ENGINE,
+        link_to=PHASES,
+    )
+
+
+def _build_remedies() -> Table:
+    return Table(
+        title="What to change",
+        description=(
+            "What each server is doing now, the most urgent first; what that means, what helps, the cheapest first, and what "
+            "looks like a remedy and is none. The same words are in the alerts and in docs/saturation.md. A state that has "
+            "just ended is in the timeline above, and all of the advice at the end of this board."
+        ),
+        queries=(Query(query_advice()),),
+        columns=(
+            Column("target", "Target", width=105, link_to=PHASES),
+            Column("model_name", "Model", width=105),
+            Column("engine", "Engine", width=65),
+            Column("state", "State", width=120, mappings=STATES),
+            Column("meaning", "What it means", wrap_text=True),
+            Column("change", "What to change", wrap_text=True),
+            Column("avoid", "What not to do", wrap_text=True),
+        ),
+        width=24,
+        height=10,
+        no_value=NO_TARGET,
+    )
+
+
+def _build_queue_and_cache() -> TimeSeries:
+    return TimeSeries(
+        title="Queue and KV cache",
+        description=(
+            "Left: requests that run (green) and wait (yellow). Right: share of the KV cache in use (orange, dashed). Engines "
+            "have the same colours; the legend and a pointer on a line tell which is which. Waiting beside a full cache is a matter of memory; beside an empty one, of slots if what runs stands still at its "
+            "most, else of prefill. Choose one target above to see it alone."
+        ),
+        queries=(
+            Query(select_engines("llm_requests_running"), f"running {ENGINE_LEGEND}", _RUNNING),
+            Query(select_engines("llm_requests_waiting"), f"waiting {ENGINE_LEGEND}", _WAITING),
+            Query(select_engines("llm_kv_cache_usage_ratio"), f"KV cache {ENGINE_LEGEND}", _CACHE),
+        ),
+        width=24,
+        height=9,
+        minimum=0,
+        overrides=(
+            extend_axis(1),
+            _draw_query(_RUNNING, GOOD, {"custom.fillOpacity": 0}),
+            _draw_query(_WAITING, QUEUE, {"custom.fillOpacity": 10}),
+            _draw_query(
+                _CACHE,
+                KV_CACHE,
+                {
+                    "custom.fillOpacity": 0,
+                    "custom.axisPlacement": "right",
+                    "custom.lineStyle": {"fill": "dash", "dash": [4, 4]},
+                    "unit": "percentunit",
+                    "max": 1,
+                },
+            ),
+        ),
+        no_value=NO_ENGINE,
+    )
+
+
+def _draw_query(ref_id: str, colour: str, properties: Mapping[str, Any]) -> Override:
+    """Draws all engines in one colour: its shades would look like the colours of the other queries."""
+    return Override({**fix_colour(colour), **properties}, by_query=ref_id)

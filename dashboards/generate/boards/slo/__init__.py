@@ -1,0 +1,1 @@
+"""SLO: objectives, error budgets and burn rates, from vLLM's own histograms."""
