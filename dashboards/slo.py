@@ -6,7 +6,7 @@ Everything about the objectives is read from alerts/objectives.yml, and windows 
 from collections.abc import Mapping
 from typing import Final
 
-from alerts.slo import BURNS, OBJECTIVES, WINDOWS, Burn, Objective, read_objectives
+from alerts.generate.slo import BURNS, OBJECTIVES, WINDOWS, Burn, Objective, read_objectives
 from dashboards.common import BAD, CARE, GOOD, NEUTRAL, board
 from dashboards.panels import (
     Board,

@@ -3,7 +3,8 @@
 from decimal import Decimal
 from typing import Final
 
-from alerts.slo import BURNS, PREFIXES, SLOW_WINDOWS, WINDOWS, Burn, Objective
+from alerts.generate.slo import BURNS, SLOW_WINDOWS, WINDOWS, Burn, Objective
+from phasewatch.backends.vllm.metric_names import PREFIXES
 
 BUDGET_DAYS: Final = 30
 _DAY_SECONDS: Final = 86_400

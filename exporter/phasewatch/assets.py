@@ -11,13 +11,17 @@ from typing import Final
 from phasewatch.base.errors import AssetError
 
 SHIPPED: Final = (
+    "alerts/__init__.py",
     "alerts/alertmanager.yml",
+    "alerts/alerts/*.yml",
+    "alerts/generate/*.py",
     "alerts/objectives.yml",
     "alerts/prometheus.yml",
+    "alerts/recording.yml",
     "alerts/rules/phasewatch-*.yml",
     "alerts/rules/*.example",
-    "alerts/slo.py",
     "alerts/templates/phasewatch.tmpl",
+    "alerts/thresholds.yml",
     "dashboards/*.json",
     "dashboards/grafana.ini",
     "dashboards/provisioning/*/*.yml",

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from alerts.generate.thresholds import find_thresholds, group_users
 from tests.agreement.test_docs import code, every_code, fences, page, tables
 from tests.agreement.test_runbooks import RULES, rules_in, shipped_alerts
 from tests.support.paths import ROOT
@@ -71,24 +72,9 @@ def defaults() -> dict[str, float]:
     return found
 
 
-def thresholds_of(expression: str, recorded: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> set[str]:
-    """The thresholds that an expression compares with, in the recordings that it reads too."""
-    found = set(re.findall(r'threshold="(\w+)"', expression))
-    for name in set(re.findall(r"[\w:]+", expression)) & recorded.keys() - seen:
-        for below in recorded[name]:
-            found |= thresholds_of(below, recorded, seen | {name})
-    return found
-
-
 def test_every_threshold_is_listed_with_its_default_and_its_alerts_and_nothing_else_is() -> None:
-    recorded: dict[str, list[str]] = {}
-    for rule in rules_in("*.yml"):
-        if "record" in rule:
-            recorded.setdefault(rule["record"], []).append(rule["expr"])
-    users: dict[str, list[str]] = {name: [] for name in defaults()}
-    for rule in shipped_alerts():
-        for name in thresholds_of(rule["expr"], recorded):
-            users[name].append(rule["alert"])
+    users = group_users(rules_in("*.yml"))
+    assert users.keys() == defaults().keys()
     known = {name: (default, set(users[name])) for name, default in defaults().items()}
     listed = {
         code(name): (float(default), set(every_code(alerts)))
@@ -149,7 +135,7 @@ def test_the_override_in_force_is_the_one_that_the_page_says(tmp_path: Path) -> 
 
 def test_the_query_for_what_is_in_force_asks_for_the_recording_of_it() -> None:
     (query,) = [query for text in fences(PAGE, "promql") for query in text.splitlines() if EFFECTIVE in query]
-    assert thresholds_of(query, {}) <= defaults().keys()
+    assert find_thresholds(query, {}) <= defaults().keys()
     assert EFFECTIVE in {rule.get("record") for rule in rules_in("*.yml")}
 
 
@@ -186,7 +172,7 @@ def test_changed_objectives_give_changed_rules(tmp_path: Path) -> None:
     shutil.copytree(ALERTS, tmp_path / "alerts")
     text = example("objectives:")
     (tmp_path / "alerts" / "objectives.yml").write_text(text, encoding="utf-8")
-    subprocess.run([sys.executable, "slo.py"], cwd=tmp_path / "alerts", check=True)
+    subprocess.run([sys.executable, "-m", "alerts.generate"], cwd=tmp_path, check=True)
     file = tmp_path / "alerts" / "rules" / "phasewatch-slo.yml"
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert file.read_text(encoding="utf-8") != (RULES / file.name).read_text(encoding="utf-8")
@@ -255,8 +241,8 @@ COMMANDS: Final = [line for text in fences(PAGE, "") for line in text.splitlines
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith("promtool test")])
 def test_every_command_is_understood(line: str, tmp_path: Path) -> None:
     (tmp_path / "alerts").symlink_to(ALERTS)
-    for path in ALERTS.iterdir():
-        (tmp_path / path.name).symlink_to(path)
+    for name in ("alertmanager.yml", "prometheus.yml", "rules", "templates"):
+        (tmp_path / name).symlink_to(ALERTS / name)
     # Nobody listens there, so what would be sent is refused.
     command = line.replace(":9093", f":{free_port()}")
     ran = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 import yaml
 
+from alerts.generate.slo import BOUNDS
 from dashboards import common, generate
 from dashboards.grafana import rendered
 from dashboards.panels import Panel, Section, Words
 from dashboards.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
 from phasewatch.analysis.advice import ADVICE
 from phasewatch.analysis.saturation import State
+from phasewatch.backends.vllm.metric_names import PREFIXES
 from phasewatch.metrics.collector import TABLE
 from tests.support.dashboard_lint import Json, boards, excluded, expanded, findings, panels, queries, selectors
 from tests.support.paths import DASHBOARDS
 from tests.support.processes import needs
-from tests.support.rule_files import alerts, promtool, rules, script
+from tests.support.rule_files import alerts, promtool, rules
 
 BOARDS = boards()
 COMMITTED = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
@@ -150,9 +152,8 @@ def known_labels(name: str) -> frozenset[str] | None:
         return ALERT_LABELS | TARGET_LABELS
     if name in {rule["record"] for rule in rules() if "record" in rule}:
         return frozenset({"target", "model_name", "engine", "state", "threshold"}) | TARGET_LABELS
-    slo = script("slo")
-    native = "|".join(re.escape(prefix) for prefix in slo.PREFIXES)
-    if re.fullmatch(rf"(?:{native})(?:{'|'.join(slo.EDGES)})_(?:bucket|count|sum)", name):
+    native = "|".join(re.escape(prefix) for prefix in PREFIXES)
+    if re.fullmatch(rf"(?:{native})(?:{'|'.join(BOUNDS)})_(?:bucket|count|sum)", name):
         return frozenset({"model_name", "engine", "le"}) | TARGET_LABELS
     return None
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
+from alerts.generate import slo
 from tests.support.hurry import hurried
 from tests.support.pages import bodies, replayed
-from tests.support.paths import ALERTS, RECORDINGS
+from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
-from tests.support.rule_files import RULES, groups, promtool, script
+from tests.support.rule_files import RULES, groups, promtool
 
 HURRY: Final = 20
 STEP: Final = 2
@@ -120,13 +121,11 @@ def recordings() -> list[str]:
 
 
 def hurried_rules(folder: Path) -> Iterator[Path]:
-    slo = script("slo")
     objectives = [
-        one.model_copy(update={"seconds": OBJECTIVES[one.name]})
-        for one in slo.read_objectives(ALERTS / "objectives.yml")
+        one.model_copy(update={"seconds": OBJECTIVES[one.name]}) for one in slo.read_objectives(slo.OBJECTIVES)
     ]
     texts = {path.name: path.read_text() for path in sorted(RULES.glob("*.yml"))}
-    for name, text in {**texts, "phasewatch-slo.yml": slo.rules_of(objectives), "site.yml": SITE}.items():
+    for name, text in {**texts, "phasewatch-slo.yml": slo.render_rules(objectives), "site.yml": SITE}.items():
         (folder / name).write_text(hurried(text, HURRY))
         yield folder / name
 

@@ -113,19 +113,19 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed_even_by_force(tmp_p
     (out / "alerts").mkdir(parents=True)
     (out / "dashboards").symlink_to(elsewhere)
     (out / "alerts" / "prometheus.yml").symlink_to(elsewhere / "mine")
-    (out / "alerts" / "slo.py").symlink_to(elsewhere / "new")
+    (out / "alerts" / "thresholds.yml").symlink_to(elsewhere / "new")
     with pytest.raises(AssetError, match=r"nothing was written, since symbolic links lead out of ") as told:
         assets.export(out, force=True)
     named = {line.strip() for line in str(told.value).splitlines()[1:-1]}
     boards = {str(out / path) for path in assets.paths() if path.parts[0] == "dashboards"}
-    assert named == {*boards, f"{out}/alerts/prometheus.yml", f"{out}/alerts/slo.py"}
+    assert named == {*boards, f"{out}/alerts/prometheus.yml", f"{out}/alerts/thresholds.yml"}
     assert tree(elsewhere) == {Path("mine"): b"mine"}
-    assert sorted(path.name for path in (out / "alerts").iterdir()) == ["prometheus.yml", "slo.py"]
+    assert sorted(path.name for path in (out / "alerts").iterdir()) == ["prometheus.yml", "thresholds.yml"]
 
 
 def test_a_link_to_the_folder_or_inside_of_it_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "real" / "alerts").mkdir(parents=True)
-    (tmp_path / "real" / "alerts" / "slo.py").symlink_to("slo.py")
+    (tmp_path / "real" / "alerts" / "thresholds.yml").symlink_to("thresholds.yml")
     (tmp_path / "real" / "boards").mkdir()
     (tmp_path / "real" / "dashboards").symlink_to("boards")
     (tmp_path / "out").symlink_to("real")
@@ -135,15 +135,15 @@ def test_a_link_to_the_folder_or_inside_of_it_is_no_harm(tmp_path: Path) -> None
 
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "alerts").mkdir()
-    (tmp_path / "alerts" / "alertmanager.yml").write_text("mine")
+    (tmp_path / "alerts" / "__init__.py").write_text("mine")
 
     def full(path: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path), None, str(target))
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(AssetError, match=r"/alerts/alertmanager.yml: cannot be written: No space left on device$"):
+    with pytest.raises(AssetError, match=r"/alerts/__init__.py: cannot be written: No space left on device$"):
         assets.export(tmp_path, force=True)
-    assert tree(tmp_path) == {Path("alerts/alertmanager.yml"): b"mine"}
+    assert tree(tmp_path) == {Path("alerts/__init__.py"): b"mine"}
 
 
 def test_the_addresses_that_it_says_to_set_are_those_in_the_files(tmp_path: Path) -> None:
