@@ -82,8 +82,8 @@ def _render_body(name: str, body: str) -> str:
         ValueError: a board or a placeholder does not exist, or the alert leads to no board.
     """
 
-    def render_links(found: re.Match[str]) -> str:
-        indent, hint = found.groups()
+    def render_links(match: re.Match[str]) -> str:
+        indent, hint = match.groups()
         return f"{indent}runbook_url: {runbook_url(name)}\n{indent}dashboard: {dashboard_path(hint)}"
 
     linked, boards = _BOARD.subn(render_links, body)
@@ -94,7 +94,7 @@ def _render_body(name: str, body: str) -> str:
 
 def _fill_placeholders(line: str) -> str:
     """A line of a folded text with its placeholders replaced, as several lines if it becomes long."""
-    filled, placeholders = _PLACEHOLDER.subn(lambda found: _find_words(found[1]), line)
+    filled, placeholders = _PLACEHOLDER.subn(lambda match: _find_words(match[1]), line)
     if not placeholders:
         return line
     indent = line[: len(line) - len(line.lstrip())]

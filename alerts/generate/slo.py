@@ -102,7 +102,7 @@ def read_objectives(path: Path) -> list[Objective]:
     """The objectives of a file.
 
     Raises:
-        ConfigError: the file cannot be read or something in it is wrong; every problem is told.
+        ConfigError: the file cannot be read or something in it is wrong; carries every problem.
     """
     content, problems = read_source(path, _Schema, {"objectives": Objective})
     problems += _misfits(content.objectives)

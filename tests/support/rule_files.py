@@ -13,8 +13,8 @@ RULES: Final = ALERTS / "rules"
 
 
 def groups(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(path.read_text())["groups"]
-    return found
+    content: list[dict[str, Any]] = yaml.safe_load(path.read_text())["groups"]
+    return content
 
 
 def rules() -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Handwritten alerts: their links and the words of advice are filled in, and neither is typed."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA
 from phasewatch.analysis.saturation import State
 from phasewatch.base.errors import ConfigError
 from tests.support.paths import ALERTS
+from tests.support.rule_files import alerts
 
 SOURCE: Final = """\
 # For editors alone.
@@ -93,3 +95,38 @@ def test_no_word_of_advice_is_typed() -> None:
         for advice in (*ADVICE.values(), *COMPLAINTS.values(), *OLLAMA.values()):
             for sentence in (*advice.change, *advice.avoid):
                 assert sentence not in words, name
+
+
+def advised_steps() -> Iterator[tuple[str, str]]:
+    """Alerts, and what their description has to say."""
+    states = {
+        "LLMKvCacheFull": State.KV_CACHE_FULL,
+        "LLMPreempting": State.PREEMPTING,
+        "LLMConcurrencyLimited": State.CONCURRENCY_LIMITED,
+        "LLMPrefillLimited": State.PREFILL_LIMITED,
+        "LLMRequestsDeferred": State.DEFERRED,
+        "LLMEngineStuck": State.STUCK,
+        "LLMShedding": State.SHEDDING,
+    }
+    for alert, state in states.items():
+        yield alert, ADVICE[state].change[0]
+    for advice in ADVICE.values():
+        for step in advice.change[:1]:
+            yield "LLMWaitingQueueGrowing", step
+    yield "LLMEngineStuck", ADVICE[State.STUCK].change[1]
+    queue, prefill = COMPLAINTS["slow_first_token"].change
+    yield "LLMTimeToFirstTokenHighQueue", queue
+    yield "LLMTimeToFirstTokenHighPrefill", prefill
+    yield "LLMTimeToFirstTokenBudgetBurn", prefill
+    for alert in ("LLMInterTokenLatencyHigh", "LLMInterTokenLatencyBudgetBurn"):
+        for step in COMPLAINTS["slow_stream"].change[1:3]:
+            yield alert, step
+    for step in OLLAMA["partial_offload"].change[:2]:
+        yield "LLMModelPartlyOnCpu", step
+
+
+@pytest.mark.parametrize(("alert", "step"), list(advised_steps()))
+def test_the_words_of_an_alert_are_those_of_advice(alert: str, step: str) -> None:
+    descriptions = [" ".join(rule["annotations"]["description"].split()) for rule in alerts() if rule["alert"] == alert]
+    assert descriptions
+    assert all(step in description for description in descriptions)

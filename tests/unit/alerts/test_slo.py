@@ -14,7 +14,7 @@ from phasewatch.base.errors import ConfigError
     ("seconds", "written"),
     [(5.0, ("5", "5.0")), (2.5, ("2.5",)), (0.2, ("0.2",)), (10.0, ("10", "10.0"))],
 )
-def test_an_edge_is_found_however_it_is_written(seconds: float, written: tuple[str, ...]) -> None:
+def test_a_bound_is_matched_however_it_is_written(seconds: float, written: tuple[str, ...]) -> None:
     objective = Objective(
         name="x", title="x", histograms=["time_to_first_token_seconds"], seconds=seconds, objective=0.95, minimum=1
     )
@@ -56,7 +56,7 @@ GOOD: Final = (
         (f"objectives: [{GOOD}]\nobjectives: [{GOOD}]", "objectives: given twice"),
     ],
 )
-def test_a_wrong_objective_is_told_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_wrong_objective_is_reported_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "objectives.yml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -73,7 +73,7 @@ def test_a_server_with_buckets_of_its_own_may_have_any_edge(tmp_path: Path) -> N
 
 def test_the_edges_that_the_file_lists_are_those_of_vllm() -> None:
     comment = " ".join(OBJECTIVES.read_text(encoding="utf-8").replace("\n#", "").split())
-    found = re.search(r"for the time to first token, (.*?); for inter-token latency (.*?)[.] A server", comment)
-    assert found
-    listed = [tuple(float(number) for number in re.findall(r"\d+(?:[.]\d+)?", text)) for text in found.groups()]
-    assert listed == [BOUNDS["time_to_first_token_seconds"], BOUNDS["inter_token_latency_seconds"]]
+    listing = re.search(r"for the time to first token, (.*?); for inter-token latency (.*?)[.] A server", comment)
+    assert listing
+    bounds = [tuple(float(number) for number in re.findall(r"\d+(?:[.]\d+)?", text)) for text in listing.groups()]
+    assert bounds == [BOUNDS["time_to_first_token_seconds"], BOUNDS["inter_token_latency_seconds"]]
