@@ -45,8 +45,7 @@ format: $(INSTALLED)  ## Put the source into form
 	$(BIN)/ruff check --fix
 
 alerts: $(INSTALLED)  ## Write the generated alert rules anew, from alerts/objectives.yml and the thresholds
-	$(BIN)/python alerts/slo.py
-	$(BIN)/python alerts/thresholds.py
+	$(BIN)/python -m alerts.generate
 
 dashboards: $(INSTALLED)  ## Write the Grafana dashboards anew, from the modules in dashboards/
 	$(BIN)/python -m dashboards.generate

@@ -1,8 +1,8 @@
 """Writes monitoring/rules.yaml from alerts/rules: `make deploy`.
 
-They are the very rules, as objects that a cluster takes: a PrometheusRule for each file of rules.
+They are the same rules, as objects that a cluster takes: a PrometheusRule for each rule file.
 """
-# ruff: noqa: INP001  # a script beside the files it writes, no package
+# ruff: noqa: INP001  # a script beside the manifests, no package
 
 import sys
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from textwrap import indent
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-FOLDER: Final = Path(__file__).parent / "monitoring"
 
-_HEAD: Final = "# Written by `make deploy` from {source}. Change those instead.\n"
+_HEAD: Final = "# Written by `make deploy` from alerts/rules. Change those instead.\n"
 
 _RULES: Final = """\
 ---
@@ -26,24 +25,21 @@ spec:
 {groups}"""
 
 
-def rules() -> str:
-    """All files of rules but a site's own, which is not of the repository: a PrometheusRule each.
-
-    The text is kept as it is, with its comments, and not read and written anew.
-    """
-    files = sorted((ROOT / "alerts" / "rules").glob("phasewatch-*.yml"))
-    objects = [_RULES.format(name=path.stem, groups=indent(path.read_text(encoding="utf-8"), "  ")) for path in files]
-    return _HEAD.format(source="alerts/rules") + "".join(objects)
+def render_files(root: Path) -> Mapping[Path, str]:
+    """The content of each generated file, by its path below the root of the repository."""
+    return {root / "deploy" / "kubernetes" / "monitoring" / "rules.yaml": _render_rules(root / "alerts" / "rules")}
 
 
-def files() -> Mapping[Path, str]:
-    """The content of each file, by its path."""
-    return {FOLDER / "rules.yaml": rules()}
+def _render_rules(folder: Path) -> str:
+    """A PrometheusRule for each rule file except a site's own. The text is kept as it is, with its comments."""
+    paths = sorted(folder.glob("phasewatch-*.yml"))
+    objects = [_RULES.format(name=path.stem, groups=indent(path.read_text(encoding="utf-8"), "  ")) for path in paths]
+    return _HEAD + "".join(objects)
 
 
 def main() -> int:
     """Write them all."""
-    for path, content in files().items():
+    for path, content in render_files(ROOT).items():
         path.write_text(content, encoding="utf-8")
     return 0
 

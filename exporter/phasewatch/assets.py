@@ -11,13 +11,17 @@ from typing import Final
 from phasewatch.base.errors import AssetError
 
 SHIPPED: Final = (
+    "alerts/__init__.py",
     "alerts/alertmanager.yml",
+    "alerts/alerts/*.yml",
+    "alerts/generate/*.py",
     "alerts/objectives.yml",
     "alerts/prometheus.yml",
+    "alerts/recording.yml",
     "alerts/rules/phasewatch-*.yml",
     "alerts/rules/*.example",
-    "alerts/slo.py",
     "alerts/templates/phasewatch.tmpl",
+    "alerts/thresholds.yml",
     "dashboards/json/*.json",
     "dashboards/grafana.ini",
     "dashboards/provisioning/*/*.yml",
@@ -45,13 +49,13 @@ def folder() -> Path:
         AssetError: there is none.
     """
     package = Path(str(resources.files("phasewatch")))
-    found = next((place for place in (package / "assets", package.parents[1]) if (place / "alerts").is_dir()), None)
-    if found is None:
+    root = next((place for place in (package / "assets", package.parents[1]) if (place / "alerts").is_dir()), None)
+    if root is None:
         raise AssetError(
             f"the dashboards and alert rules were not found in {package} nor in a checkout around it; install "
             "PhaseWatch from its wheel, or run it in a checkout of its source"
         )
-    return found
+    return root
 
 
 def paths() -> list[Path]:
@@ -131,7 +135,7 @@ def _refusal(destination: Path, differing: list[Path]) -> str:
     )
 
 
-def told(destination: Path, outcome: Export) -> Iterator[str]:
+def describe_export(destination: Path, outcome: Export) -> Iterator[str]:
     """What an export did and what to do next, line by line."""
     for path in outcome.written:
         yield f"{destination / path}"

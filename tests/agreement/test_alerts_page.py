@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from alerts.generate.thresholds import find_thresholds, group_users
 from tests.agreement.test_docs import code, every_code, fences, page, tables
 from tests.agreement.test_runbooks import RULES, rules_in, shipped_alerts
 from tests.support.paths import ROOT
@@ -24,9 +25,9 @@ ALL: Final = "every other one"
 
 
 def rows(*head: str) -> list[list[str]]:
-    found = [cells for _, cells in tables(PAGE, *head)]
-    assert found, head
-    return found
+    lines = [cells for _, cells in tables(PAGE, *head)]
+    assert lines, head
+    return lines
 
 
 @cache
@@ -41,8 +42,8 @@ def promtool(folder: Path, *words: str | Path) -> None:
 
 def test_every_file_is_listed_and_nothing_else_is() -> None:
     own = [path for path in ALERTS.rglob("*") if path.is_file() and path.suffix in {".yml", ".tmpl", ".example"}]
-    known = {str(path.relative_to(ALERTS.parent)) for path in own if path.parent.name != "tests"}
-    assert {code(file) for file, *_ in rows("file", "what is in it")} == known
+    expected = {str(path.relative_to(ALERTS.parent)) for path in own if path.parent.name != "tests"}
+    assert {code(file) for file, *_ in rows("file", "what is in it")} == expected
 
 
 def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_else_is() -> None:
@@ -50,12 +51,12 @@ def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_e
     for rule in shipped_alerts():
         severities.setdefault(rule["alert"], set()).add(rule["labels"]["severity"])
     listed = {}
-    for alert, told, _ in rows("alert", "severity", "meaning"):
+    for alert, severity, _ in rows("alert", "severity", "meaning"):
         link = re.fullmatch(r"\[`(\w+)`\]\(runbooks/(\w+)\.md\)", alert)
         assert link, alert
         assert link[1] == link[2]
         assert link[1] not in listed
-        listed[link[1]] = set(told.split(", "))
+        listed[link[1]] = set(severity.split(", "))
     assert listed == severities
 
 
@@ -63,38 +64,23 @@ def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_e
 
 
 def defaults() -> dict[str, float]:
-    found = {}
+    values = {}
     for rule in rules_in("phasewatch-thresholds.yml"):
         value = re.fullmatch(r"vector\((.+)\)", rule["expr"])
         assert value, rule
-        found[rule["record"].removeprefix("phasewatch_threshold:")] = float(value[1])
-    return found
-
-
-def thresholds_of(expression: str, recorded: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> set[str]:
-    """The thresholds that an expression compares with, in the recordings that it reads too."""
-    found = set(re.findall(r'threshold="(\w+)"', expression))
-    for name in set(re.findall(r"[\w:]+", expression)) & recorded.keys() - seen:
-        for below in recorded[name]:
-            found |= thresholds_of(below, recorded, seen | {name})
-    return found
+        values[rule["record"].removeprefix("phasewatch_threshold:")] = float(value[1])
+    return values
 
 
 def test_every_threshold_is_listed_with_its_default_and_its_alerts_and_nothing_else_is() -> None:
-    recorded: dict[str, list[str]] = {}
-    for rule in rules_in("*.yml"):
-        if "record" in rule:
-            recorded.setdefault(rule["record"], []).append(rule["expr"])
-    users: dict[str, list[str]] = {name: [] for name in defaults()}
-    for rule in shipped_alerts():
-        for name in thresholds_of(rule["expr"], recorded):
-            users[name].append(rule["alert"])
-    known = {name: (default, set(users[name])) for name, default in defaults().items()}
+    users = group_users(rules_in("*.yml"))
+    assert users.keys() == defaults().keys()
+    expected = {name: (default, set(users[name])) for name, default in defaults().items()}
     listed = {
         code(name): (float(default), set(every_code(alerts)))
         for name, default, _, alerts in rows("threshold", "default", "meaning")
     }
-    assert listed == known
+    assert listed == expected
     assert all(users.values())
 
 
@@ -114,17 +100,17 @@ def test_the_thresholds_of_the_examples_exist() -> None:
 def test_the_override_in_force_is_the_one_that_the_page_says(tmp_path: Path) -> None:
     shutil.copytree(RULES, tmp_path / "rules")
     (tmp_path / "rules" / "site.yml").write_text(example("phasewatch_threshold_override"), encoding="utf-8")
-    told = {
+    in_force = {
         (code(target), code(model)): float(value)
         for target, model, value in rows("target", "model", "threshold in force")
     }
     served = [
         {"series": f'llm_requests_running{{target="{target}", model_name="{model}", engine="0"}}', "values": "0x20"}
-        for target, model in told
+        for target, model in in_force
     ]
     expected = {
-        "time_to_first_token_seconds": told,
-        "token_stall_seconds": dict.fromkeys(told, defaults()["token_stall_seconds"]),
+        "time_to_first_token_seconds": in_force,
+        "token_stall_seconds": dict.fromkeys(in_force, defaults()["token_stall_seconds"]),
     }
     tests = [
         {
@@ -149,7 +135,7 @@ def test_the_override_in_force_is_the_one_that_the_page_says(tmp_path: Path) -> 
 
 def test_the_query_for_what_is_in_force_asks_for_the_recording_of_it() -> None:
     (query,) = [query for text in fences(PAGE, "promql") for query in text.splitlines() if EFFECTIVE in query]
-    assert thresholds_of(query, {}) <= defaults().keys()
+    assert find_thresholds(query, {}) <= defaults().keys()
     assert EFFECTIVE in {rule.get("record") for rule in rules_in("*.yml")}
 
 
@@ -158,12 +144,12 @@ def test_the_query_for_what_is_in_force_asks_for_the_recording_of_it() -> None:
 
 def test_every_objective_is_listed_and_nothing_else_is() -> None:
     objectives = yaml.safe_load((ALERTS / "objectives.yml").read_text(encoding="utf-8"))["objectives"]
-    known = {
+    expected = {
         one["name"]: (f"{one['seconds']:g} s", f"{100 * one['objective']:g} %", str(one["minimum"]))
         for one in objectives
     }
-    listed = {code(name): tuple(told) for name, *told, _ in rows("objective", "in time", "share", "least number")}
-    assert listed == known
+    listed = {code(name): tuple(cells) for name, *cells, _ in rows("objective", "in time", "share", "least number")}
+    assert listed == expected
     burning = {name for name in names() if name.endswith("BudgetBurn")}
     assert {code(alert) for *_, alert in rows("objective", "in time")} == burning
 
@@ -171,14 +157,14 @@ def test_every_objective_is_listed_and_nothing_else_is() -> None:
 def test_the_windows_are_those_of_the_rules() -> None:
     listed = rows("severity", "times too fast", "long window", "short window", "for")
     for name in (name for name in names() if name.endswith("BudgetBurn")):
-        known = []
+        expected = []
         for rule in shipped_alerts():
             if rule["alert"] == name:
                 factor = re.search(r"> ([\d.]+) \*", rule["expr"])
                 assert factor
                 labels = rule["labels"]
-                known.append([labels["severity"], factor[1], labels["long"], labels["short"], rule["for"]])
-        assert listed == known
+                expected.append([labels["severity"], factor[1], labels["long"], labels["short"], rule["for"]])
+        assert listed == expected
 
 
 @needs("promtool")
@@ -186,7 +172,7 @@ def test_changed_objectives_give_changed_rules(tmp_path: Path) -> None:
     shutil.copytree(ALERTS, tmp_path / "alerts")
     text = example("objectives:")
     (tmp_path / "alerts" / "objectives.yml").write_text(text, encoding="utf-8")
-    subprocess.run([sys.executable, "slo.py"], cwd=tmp_path / "alerts", check=True)
+    subprocess.run([sys.executable, "-m", "alerts.generate"], cwd=tmp_path, check=True)
     file = tmp_path / "alerts" / "rules" / "phasewatch-slo.yml"
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert file.read_text(encoding="utf-8") != (RULES / file.name).read_text(encoding="utf-8")
@@ -206,7 +192,7 @@ def alertmanager() -> dict[str, Any]:
 
 
 def test_every_route_is_listed_and_nothing_else_is() -> None:
-    known = {
+    expected = {
         route["matchers"][0]: (route["receiver"], route["repeat_interval"])
         for route in alertmanager()["route"]["routes"]
     }
@@ -214,7 +200,7 @@ def test_every_route_is_listed_and_nothing_else_is() -> None:
         f'severity="{severity}"': (code(receiver), interval)
         for severity, receiver, interval in rows("severity", "receiver", "told again after")
     }
-    assert listed == known
+    assert listed == expected
     grouped = re.search(r"groups by ((?:`\w+`(?:, | and )?)+)", PAGE)
     assert grouped
     assert every_code(grouped[1]) == alertmanager()["route"]["group_by"]
@@ -222,17 +208,17 @@ def test_every_route_is_listed_and_nothing_else_is() -> None:
 
 def matched(matchers: list[str]) -> str | set[str]:
     """What matchers of an inhibition stand for: names of alerts, or the words of the page."""
-    told = {label: value for matcher in matchers for label, value in re.findall(r'^(\w+)\W+"(.*)"$', matcher)}
-    assert len(told) == len(matchers)
-    if "severity" in told:
-        return {"critical": "any critical one", "warning": "the warning of the same name"}[told["severity"]]
-    if "component" in told:
+    values = {label: value for matcher in matchers for label, value in re.findall(r'^(\w+)\W+"(.*)"$', matcher)}
+    assert len(values) == len(matchers)
+    if "severity" in values:
+        return {"critical": "any critical one", "warning": "the warning of the same name"}[values["severity"]]
+    if "component" in values:
         return ALL
-    return {name for name in names() if re.fullmatch(told["alertname"], name)}
+    return {name for name in names() if re.fullmatch(values["alertname"], name)}
 
 
 def test_every_inhibition_is_listed_and_nothing_else_is() -> None:
-    known = [
+    expected = [
         (matched(rule["source_matchers"]), matched(rule["target_matchers"]), rule["equal"])
         for rule in alertmanager()["inhibit_rules"]
     ]
@@ -240,8 +226,8 @@ def test_every_inhibition_is_listed_and_nothing_else_is() -> None:
         (set(every_code(source)) or source, set(every_code(silenced)) or silenced, every_code(equal))
         for source, silenced, equal in rows("while this fires", "these are not sent", "if they agree in")
     ]
-    assert listed == known
-    assert all(source and silenced for source, silenced, _ in known)
+    assert listed == expected
+    assert all(source and silenced for source, silenced, _ in expected)
 
 
 # Commands
@@ -255,8 +241,8 @@ COMMANDS: Final = [line for text in fences(PAGE, "") for line in text.splitlines
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith("promtool test")])
 def test_every_command_is_understood(line: str, tmp_path: Path) -> None:
     (tmp_path / "alerts").symlink_to(ALERTS)
-    for path in ALERTS.iterdir():
-        (tmp_path / path.name).symlink_to(path)
+    for name in ("alertmanager.yml", "prometheus.yml", "rules", "templates"):
+        (tmp_path / name).symlink_to(ALERTS / name)
     # Nobody listens there, so what would be sent is refused.
     command = line.replace(":9093", f":{free_port()}")
     ran = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)

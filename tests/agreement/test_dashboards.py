@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from alerts.generate.slo import BOUNDS
 from dashboards.generate import colours, pack
 from dashboards.generate.grafana import render_dashboard
 from dashboards.generate.model import Panel, Row, Text
@@ -17,6 +18,7 @@ from dashboards.generate.output import render_files
 from dashboards.generate.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
 from phasewatch.analysis.advice import ADVICE
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.vllm.metric_names import PREFIXES
 from phasewatch.metrics.collector import TABLE
 from tests.support.dashboard_lint import (
     Json,
@@ -30,7 +32,7 @@ from tests.support.dashboard_lint import (
 )
 from tests.support.paths import ALERTS, DASHBOARDS, DASHBOARDS_JSON
 from tests.support.processes import needs
-from tests.support.rule_files import alerts, promtool, rules, script
+from tests.support.rule_files import alerts, promtool, rules
 
 BOARDS = load_dashboards()
 EACH_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
@@ -161,9 +163,8 @@ def find_labels(name: str) -> frozenset[str] | None:
         return ALERT_LABELS | TARGET_LABELS
     if name in {rule["record"] for rule in rules() if "record" in rule}:
         return frozenset({"target", "model_name", "engine", "state", "threshold"}) | TARGET_LABELS
-    slo = script("slo")
-    native = "|".join(re.escape(prefix) for prefix in slo.PREFIXES)
-    if re.fullmatch(rf"(?:{native})(?:{'|'.join(slo.EDGES)})_(?:bucket|count|sum)", name):
+    native = "|".join(re.escape(prefix) for prefix in PREFIXES)
+    if re.fullmatch(rf"(?:{native})(?:{'|'.join(BOUNDS)})_(?:bucket|count|sum)", name):
         return frozenset({"model_name", "engine", "le"}) | TARGET_LABELS
     return None
 

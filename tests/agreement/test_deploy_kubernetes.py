@@ -14,7 +14,7 @@ import pytest
 import yaml
 from cloudcoil.models.prometheus_operator import v1 as operator
 
-from deploy.kubernetes.generate import files
+from deploy.kubernetes.generate import render_files
 from phasewatch.cli.main import main
 from tests.agreement.test_docs import code, fences, page, tables
 from tests.support.alert_stack import uncommented
@@ -116,7 +116,7 @@ def test_no_object_is_too_large_for_a_cluster_or_an_annotation_of_it(place: str)
 
 
 def test_generated_files_are_those_that_make_would_write() -> None:
-    for path, content in files().items():
+    for path, content in render_files(ROOT).items():
         assert path.read_text(encoding="utf-8") == content, f"run make deploy: {path}"
 
 

@@ -7,9 +7,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from alerts.generate.thresholds import THRESHOLDS, read_thresholds
 from tests.agreement.test_docs import code, fences, page, tables
 from tests.support.processes import needs
-from tests.support.rule_files import RULES, groups, promtool, rules, script
+from tests.support.rule_files import RULES, groups, promtool, rules
 
 PAGE: Final = page("docs/scale.md")
 METRICS: Final = " ".join(page("docs/metrics.md").split())
@@ -62,7 +63,7 @@ def test_the_series_of_a_server_are_those_of_the_page_about_metrics() -> None:
 
 
 def test_the_recordings_of_a_server_are_those_of_the_rules() -> None:
-    thresholds = script("thresholds").threshold_names(RULES / "phasewatch-thresholds.yml")
+    thresholds = read_thresholds(THRESHOLDS)
     shared = [rule["record"] for rule in records("phasewatch-recording.yml")]
     # A server and its model are two subjects. A state has nine series; of the past there is one for each class of load.
     states = 9

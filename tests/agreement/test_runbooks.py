@@ -110,10 +110,10 @@ def items(text: str) -> list[str]:
 
 @cache
 def severities() -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    by_alert: dict[str, set[str]] = {}
     for rule in shipped_alerts():
-        found.setdefault(rule["alert"], set()).add(rule["labels"]["severity"])
-    return found
+        by_alert.setdefault(rule["alert"], set()).add(rule["labels"]["severity"])
+    return by_alert
 
 
 def queries(path: Path) -> list[str]:
@@ -136,9 +136,9 @@ def test_every_runbook_url_leads_to_the_runbook_of_its_alert() -> None:
 def test_the_title_is_the_alert_and_the_severities_are_those_of_the_rules(path: Path) -> None:
     first, _, second, *_ = path.read_text(encoding="utf-8").splitlines()
     assert first == f"# {path.stem}"
-    told = re.fullmatch(r"severity (\w+(?:, \w+)*) · \[all alerts\]\(\.\./alerts\.md\)", second)
-    assert told
-    assert set(told[1].split(", ")) == severities()[path.stem]
+    line = re.fullmatch(r"severity (\w+(?:, \w+)*) · \[all alerts\]\(\.\./alerts\.md\)", second)
+    assert line
+    assert set(line[1].split(", ")) == severities()[path.stem]
 
 
 @each_book
@@ -169,8 +169,8 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 def test_related_alerts_are_other_alerts(path: Path) -> None:
     related = re.findall(r"\[(\w+)\]\((\w+)\.md\)", section(path.read_text(encoding="utf-8"), "Related alerts"))
     assert related
-    assert all(shown == file and shown in severities() for shown, file in related)
-    assert path.stem not in {shown for shown, _ in related}
+    assert all(name == file and name in severities() for name, file in related)
+    assert path.stem not in {name for name, _ in related}
 
 
 # Words

@@ -38,7 +38,7 @@ class Webhook:
 
     def bodies(self, path: str) -> list[dict[str, Any]]:
         """The notifications that came to a path."""
-        return [body for found, body in list(self.received) if found == path]
+        return [body for target, body in list(self.received) if target == path]
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -23,10 +23,10 @@ def scaled_duration(duration: str, factor: float) -> str:
 def hurried(text: str, factor: float) -> str:
     """A rule file whose durations are divided by the factor; figures, names and strings stay as they are."""
 
-    def shorter(found: re.Match[str]) -> str:
-        return f"{found[1]}{scaled_duration(found[2], factor)}"
+    def shorten(match: re.Match[str]) -> str:
+        return f"{match[1]}{scaled_duration(match[2], factor)}"
 
-    return _WAITED.sub(shorter, _STEP.sub(shorter, text))
+    return _WAITED.sub(shorten, _STEP.sub(shorten, text))
 
 
 def write_rules(folder: Path, factor: float) -> None:

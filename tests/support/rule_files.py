@@ -1,11 +1,8 @@
 """The files of the alert pack, for the tests that read and run them."""
 
-import importlib.util
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import yaml
@@ -15,20 +12,9 @@ from tests.support.paths import ALERTS
 RULES: Final = ALERTS / "rules"
 
 
-def script(name: str) -> ModuleType:
-    """A generator of alerts/, which is no package, as a module."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ALERTS / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 def groups(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(path.read_text())["groups"]
-    return found
+    content: list[dict[str, Any]] = yaml.safe_load(path.read_text())["groups"]
+    return content
 
 
 def rules() -> Iterator[dict[str, Any]]:

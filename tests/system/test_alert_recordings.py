@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
+from alerts.generate import slo
 from tests.support.hurry import hurried
 from tests.support.pages import bodies, replayed
-from tests.support.paths import ALERTS, RECORDINGS
+from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
-from tests.support.rule_files import RULES, groups, promtool, script
+from tests.support.rule_files import RULES, groups, promtool
 
 HURRY: Final = 20
 STEP: Final = 2
@@ -101,7 +102,7 @@ def test_each_recording_gets_the_alerts_it_should_and_no_others(tmp_path: Path) 
         "tests": [
             {
                 "interval": "1s",
-                "input_series": [{"series": name, "values": told(found)} for name, found in series.items()],
+                "input_series": [{"series": name, "values": render_values(values)} for name, values in series.items()],
                 "promql_expr_test": [{"expr": fired, "eval_time": f"{END}s", "exp_samples": expected}],
             }
         ],
@@ -120,13 +121,11 @@ def recordings() -> list[str]:
 
 
 def hurried_rules(folder: Path) -> Iterator[Path]:
-    slo = script("slo")
     objectives = [
-        one.model_copy(update={"seconds": OBJECTIVES[one.name]})
-        for one in slo.read_objectives(ALERTS / "objectives.yml")
+        one.model_copy(update={"seconds": OBJECTIVES[one.name]}) for one in slo.read_objectives(slo.OBJECTIVES)
     ]
     texts = {path.name: path.read_text() for path in sorted(RULES.glob("*.yml"))}
-    for name, text in {**texts, "phasewatch-slo.yml": slo.rules_of(objectives), "site.yml": SITE}.items():
+    for name, text in {**texts, "phasewatch-slo.yml": slo.render_rules(objectives), "site.yml": SITE}.items():
         (folder / name).write_text(hurried(text, HURRY))
         yield folder / name
 
@@ -150,21 +149,21 @@ def exported(recording: str) -> Series:
     start: float | None = None
     for second, metrics in by_the_second(replayed(recording)):
         for (name, own), value in metrics.items():
-            shown = value
+            relative = value
             if name.endswith("_timestamp_seconds"):
                 start = value - second if start is None else start
-                shown = value - start
+                relative = value - start
             if name in used:
-                series.setdefault(selector(name, {**dict(own), **labels}), {})[second] = shown
+                series.setdefault(selector(name, {**dict(own), **labels}), {})[second] = relative
     return series
 
 
 def scraped(recording: str) -> Series:
     """What a Prometheus that scrapes the server itself has for the objectives."""
-    edges = "|".join(f"{seconds:g}" for seconds in OBJECTIVES.values())
-    histograms = "time_to_first_token_seconds|inter_token_latency_seconds|time_per_output_token_seconds"
+    bounds = "|".join(f"{seconds:g}" for seconds in OBJECTIVES.values())
+    histograms = "|".join(slo.BOUNDS)
     line = re.compile(
-        rf'^(vllm:(?:{histograms})_(?:count\{{|bucket\{{(?=[^}}]*le="(?:{edges})(?:\.0)?"))[^}}]*)\}} (\S+)$',
+        rf'^(vllm:(?:{histograms})_(?:count\{{|bucket\{{(?=[^}}]*le="(?:{bounds})(?:\.0)?"))[^}}]*)\}} (\S+)$',
         re.MULTILINE,
     )
     series: Series = {}
@@ -177,10 +176,10 @@ def scraped(recording: str) -> Series:
 
 def by_the_second(scrapes: Iterable[tuple[float, State]]) -> Iterator[tuple[int, State]]:
     """The scrape that is the newest at each whole second, for as long as there are any."""
-    found = list(scrapes)
-    ends = [*(time for time, _ in found[1:]), found[-1][0] + 1]
+    states = list(scrapes)
+    ends = [*(time for time, _ in states[1:]), states[-1][0] + 1]
     second = 0
-    for (_, state), end in zip(found, ends, strict=True):
+    for (_, state), end in zip(states, ends, strict=True):
         while second < end:
             yield second, state
             second += 1
@@ -190,8 +189,8 @@ def selector(name: str, labels: Mapping[str, str]) -> str:
     return name + "{" + ", ".join(f"{key}={json.dumps(value)}" for key, value in labels.items()) + "}"
 
 
-def told(found: Mapping[int, float]) -> str:
-    """Values in promtool's notation."""
-    first, last = min(found), max(found)
-    gaps = ["_"] * first + [repr(found[second]) if second in found else "stale" for second in range(first, last + 1)]
-    return " ".join([*gaps, "stale"])
+def render_values(values: Mapping[int, float]) -> str:
+    """Values by second in promtool's notation."""
+    first, last = min(values), max(values)
+    after = [repr(values[second]) if second in values else "stale" for second in range(first, last + 1)]
+    return " ".join([*["_"] * first, *after, "stale"])

@@ -1,27 +1,25 @@
-"""The alert rules: valid, tested to the minute, and in the words of the advice."""
+"""The alert rules: valid, and tested to the minute."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA
+from alerts.generate import slo
+from alerts.generate.thresholds import THRESHOLDS, read_thresholds
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.base.errors import ConfigError
+from phasewatch.backends.vllm.metric_names import PREFIXES
 from phasewatch.metrics.collector import TABLE
 from tests.support.paths import ALERTS
 from tests.support.processes import needs
-from tests.support.rule_files import RULES, alerts, groups, promtool, rules, script
+from tests.support.rule_files import RULES, alerts, groups, promtool, rules
 
 RUNBOOKS: Final = "https://github.com/phasewatch/phasewatch/blob/main/docs/runbooks/"
 DASHBOARDS: Final = ("overview", "phases", "saturation", "ollama", "slo", "exporter")
 TESTS: Final = sorted((ALERTS / "tests").glob("*.yml"))
-VLLM: Final = re.compile(
-    r"(?:ray_)?vllm[:_](?:time_to_first_token|inter_token_latency|time_per_output_token)_seconds_(?:bucket|count)"
-)
+VLLM: Final = re.compile(rf"(?:{'|'.join(PREFIXES)})(?:{'|'.join(slo.BOUNDS)})_(?:bucket|count)")
 
 ALERT_RULES: Final = [pytest.param(rule, id=f"{rule['alert']}-{rule['labels']['severity']}") for rule in alerts()]
 
@@ -50,8 +48,8 @@ def test_every_alert_has_a_case_that_fires_and_one_in_which_it_is_still_silent()
 
 
 def test_an_alert_of_one_name_has_one_runbook_and_each_tier_another_label() -> None:
-    seen = [(rule["alert"], *sorted(rule["labels"].items())) for rule in alerts()]
-    assert len(seen) == len(set(seen))
+    identities = [(rule["alert"], *sorted(rule["labels"].items())) for rule in alerts()]
+    assert len(identities) == len(set(identities))
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES)
@@ -60,12 +58,12 @@ def test_every_alert_says_who_is_meant_what_is_wrong_and_where_to_read_on(rule: 
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["labels"]["component"] == "phasewatch"
     assert not any("{{" in value for value in rule["labels"].values()), "an alert whose labels change begins anew"
-    told = rule["annotations"]
-    assert told.keys() == {"summary", "description", "runbook_url", "dashboard"}
-    assert re.fullmatch(r"[A-Z][^{}]*\.", told["summary"])
-    assert told["description"].endswith((".", "{{ end }}"))
-    assert told["runbook_url"] == f"{RUNBOOKS}{rule['alert']}.md"
-    path, _, variables = told["dashboard"].partition("?")
+    annotations = rule["annotations"]
+    assert annotations.keys() == {"summary", "description", "runbook_url", "dashboard"}
+    assert re.fullmatch(r"[A-Z][^{}]*\.", annotations["summary"])
+    assert annotations["description"].endswith((".", "{{ end }}"))
+    assert annotations["runbook_url"] == f"{RUNBOOKS}{rule['alert']}.md"
+    path, _, variables = annotations["dashboard"].partition("?")
     assert path.removeprefix("/d/phasewatch-") in DASHBOARDS
     assert re.sub(r"\{\{ with .*?\}\}|\{\{ end \}\}", "", variables) == "&".join(
         f"var-{name}={{{{ {value} | urlquery }}}}"
@@ -94,14 +92,14 @@ def names_in(expression: str) -> set[str]:
 
 
 def test_every_metric_that_a_rule_reads_exists() -> None:
-    known = {metric.name for metric in TABLE} | {"up"} | {rule["record"] for rule in rules() if "record" in rule}
+    existing = {metric.name for metric in TABLE} | {"up"} | {rule["record"] for rule in rules() if "record" in rule}
     overrides = {
         name.replace("phasewatch_threshold:", "phasewatch_threshold_override:")
-        for name in known
+        for name in existing
         if name.startswith("phasewatch_threshold:")
     }
     read = {name for rule in rules() for name in names_in(rule["expr"]) if not VLLM.fullmatch(name)}
-    assert read - known == overrides | {"phasewatch_threshold_override"}
+    assert read - existing == overrides | {"phasewatch_threshold_override"}
     assert len(read) > 60
 
 
@@ -129,8 +127,7 @@ def test_no_rule_hangs_on_how_a_version_writes_a_number_in_a_label() -> None:
 
 
 def thresholds() -> list[str]:
-    names: list[str] = script("thresholds").threshold_names(RULES / "phasewatch-thresholds.yml")
-    return names
+    return [threshold.name for threshold in read_thresholds(THRESHOLDS)]
 
 
 def test_every_threshold_is_used_and_every_one_that_is_used_exists() -> None:
@@ -150,128 +147,14 @@ def test_the_example_of_a_site_overrides_what_exists() -> None:
     assert named <= set(thresholds())
 
 
-def test_the_rules_that_choose_a_threshold_are_those_of_the_generator() -> None:
-    assert (RULES / "phasewatch-effective.yml").read_text() == script("thresholds").rules_of(thresholds())
-
-
-def first_steps() -> Iterator[tuple[str, str]]:
-    """Alerts, and what their description has to say."""
-    states = {
-        "LLMKvCacheFull": SaturationState.KV_CACHE_FULL,
-        "LLMPreempting": SaturationState.PREEMPTING,
-        "LLMConcurrencyLimited": SaturationState.CONCURRENCY_LIMITED,
-        "LLMPrefillLimited": SaturationState.PREFILL_LIMITED,
-        "LLMRequestsDeferred": SaturationState.DEFERRED,
-        "LLMEngineStuck": SaturationState.STUCK,
-        "LLMShedding": SaturationState.SHEDDING,
-    }
-    for alert, state in states.items():
-        yield alert, ADVICE[state].change[0]
-    for advice in ADVICE.values():
-        for step in advice.change[:1]:
-            yield "LLMWaitingQueueGrowing", step
-    yield "LLMEngineStuck", ADVICE[SaturationState.STUCK].change[1]
-    queue, prefill = COMPLAINTS["slow_first_token"].change
-    yield "LLMTimeToFirstTokenHighQueue", queue
-    yield "LLMTimeToFirstTokenHighPrefill", prefill
-    yield "LLMTimeToFirstTokenBudgetBurn", prefill
-    for alert in ("LLMInterTokenLatencyHigh", "LLMInterTokenLatencyBudgetBurn"):
-        for step in COMPLAINTS["slow_stream"].change[1:3]:
-            yield alert, step
-    for step in OLLAMA["partial_offload"].change[:2]:
-        yield "LLMModelPartlyOnCpu", step
-
-
-@pytest.mark.parametrize(("alert", "step"), list(first_steps()))
-def test_a_description_begins_with_what_the_advice_begins_with(alert: str, step: str) -> None:
-    told = [" ".join(rule["annotations"]["description"].split()) for rule in alerts() if rule["alert"] == alert]
-    assert told
-    assert all(step in one for one in told)
-
-
-def test_the_rules_of_the_objectives_are_those_of_the_generator() -> None:
-    slo = script("slo")
-    assert (RULES / "phasewatch-slo.yml").read_text() == slo.rules_of(slo.read_objectives(ALERTS / "objectives.yml"))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [(5.0, ("5", "5.0")), (2.5, ("2.5",)), (0.2, ("0.2",)), (10.0, ("10", "10.0"))],
-)
-def test_an_edge_is_found_however_it_is_written(seconds: float, written: tuple[str, ...]) -> None:
-    objective = script("slo").Objective(
-        name="x", title="x", histograms=["time_to_first_token_seconds"], seconds=seconds, objective=0.95, minimum=1
-    )
-    (pattern,) = set(re.findall(r'le=~"([^"]+)"', script("slo").rules_of([objective])))
-    tried = ("5", "5.0", "2.5", "0.2", "10", "10.0", "50", "5.05", "25", "2x5", "100")
-    assert tuple(text for text in tried if re.fullmatch(pattern, text)) == written
-
-
 GOOD: Final = (
     "{name: first_token, title: x, histograms: [time_to_first_token_seconds], seconds: 5, objective: 0.95, minimum: 9}"
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("a: [", "no valid YAML"),
-        ("objectives: []", "objectives: expected at least one entry"),
-        (f"objectives: [{GOOD}, {GOOD}]", "objectives[1].name: first_token is there twice; give each its own name"),
-        (f"objectives: [{GOOD.replace('seconds: 5', 'seconds: 3')}]", "objectives[0].seconds: expected an edge of"),
-        (f"objectives: [{GOOD.replace('0.95', '0.9')}]", "objectives[0].objective: expected 0.94 or more, found 0.9"),
-        (f"objectives: [{GOOD.replace('0.95', '1.0')}]", "objectives[0].objective: expected 0.9999 or less"),
-        (f"objectives: [{GOOD.replace('0.95', 'most')}]", "objectives[0].objective: expected a number"),
-        (
-            f"objectives: [{GOOD.replace('first_token,', 'First token,')}]",
-            "objectives[0].name: expected lower-case words",
-        ),
-        (f"objectives: [{GOOD.replace('title: x', 'title: 2x')}]", "objectives[0].title: expected lower-case words"),
-        (
-            f"objectives: [{GOOD.replace('[time', '[vllm:time')}]",
-            "objectives[0].histograms[0]: expected a name without",
-        ),
-        (f"objectives: [{GOOD.replace('title', 'titel')}]", "objectives[0].titel: unknown key; did you mean title?"),
-        (f"objectives: [{GOOD.replace('minimum: 9', 'minimum: 0')}]", "objectives[0].minimum: expected 1 or more"),
-        (
-            f"objectives: [{GOOD.replace('time_to_first_token_s', 'e2e_s')}]",
-            "objectives[0].histograms: expected one of",
-        ),
-        (f"objectives: [{GOOD}]\nobjectives: [{GOOD}]", "objectives: given twice"),
-    ],
-)
-def test_a_wrong_objective_is_told_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
-    path = tmp_path / "objectives.yml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        script("slo").read_objectives(path)
-    assert problem in str(caught.value)
-
-
-def test_a_server_with_buckets_of_its_own_may_have_any_edge(tmp_path: Path) -> None:
-    path = tmp_path / "objectives.yml"
-    path.write_text(f"objectives: [{GOOD.replace('seconds: 5', 'seconds: 3, custom_edges: true')}]")
-    (objective,) = script("slo").read_objectives(path)
-    assert objective.seconds == 3
-
-
-def test_the_generators_write_the_files_and_tell_what_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("slo", "thresholds"):
-        monkeypatch.setattr(script(name), "RULES", tmp_path / f"{name}.yml")
-        assert script(name).main() == 0
-    assert (tmp_path / "slo.yml").read_text() == (RULES / "phasewatch-slo.yml").read_text()
-    assert (tmp_path / "thresholds.yml").read_text() == (RULES / "phasewatch-effective.yml").read_text()
-    monkeypatch.setattr(script("slo"), "OBJECTIVES", tmp_path / "missing.yml")
-    assert script("slo").main() == 1
-    assert capsys.readouterr().err == f"{tmp_path / 'missing.yml'}: cannot be read: No such file or directory\n"
-
-
 @needs("promtool")
 def test_an_objective_without_words_of_its_own_gives_valid_rules(tmp_path: Path) -> None:
-    slo = script("slo")
     path = tmp_path / "objectives.yml"
     path.write_text(f"objectives: [{GOOD}]")
-    (tmp_path / "rules.yml").write_text(slo.rules_of(slo.read_objectives(path)))
+    (tmp_path / "rules.yml").write_text(slo.render_rules(slo.read_objectives(path)))
     assert "18 rules found" in promtool("check", "rules", "--lint=all", "--lint-fatal", tmp_path / "rules.yml")

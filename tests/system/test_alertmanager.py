@@ -252,8 +252,8 @@ TOLD: Final = [
 @cache
 def severities(name: str) -> list[str]:
     """Those of a shipped alert, the worst first."""
-    found = {one["labels"]["severity"] for one in shipped_alerts() if one["alert"] == name}
-    return [severity for severity in SEVERITIES if severity in found]
+    shipped = {one["labels"]["severity"] for one in shipped_alerts() if one["alert"] == name}
+    return [severity for severity in SEVERITIES if severity in shipped]
 
 
 def moved(labels: Labels, case: int) -> dict[str, str]:
@@ -269,9 +269,9 @@ def test_a_cause_silences_its_symptoms_in_the_same_place_and_nothing_else(tmp_pa
         for number, (cause, where, symptom, there) in enumerate(cases):
             symptoms.append({**moved(there, number), **told_as(symptom, severities(symptom)[-1])})
             post(address, {**moved(where, number), **told_as(cause, severities(cause)[0])}, symptoms[-1])
-        found = {frozenset(one["labels"].items()): one["status"] for one in get_json(f"{address}/api/v2/alerts")}
+        statuses = {frozenset(one["labels"].items()): one["status"] for one in get_json(f"{address}/api/v2/alerts")}
     held_back = [
-        case for case, labels in zip(cases, symptoms, strict=True) if found[frozenset(labels.items())]["inhibitedBy"]
+        case for case, labels in zip(cases, symptoms, strict=True) if statuses[frozenset(labels.items())]["inhibitedBy"]
     ]
     assert held_back == SILENCED
 

@@ -60,9 +60,9 @@ def test_what_a_site_has_put_beside_the_files_is_not_shipped(tmp_path: Path, mon
     assert assets.paths() == [Path("alerts/rules/phasewatch-alerts.yml")]
 
 
-def test_the_wheel_is_told_to_carry_exactly_these_files() -> None:
-    told = tomllib.loads(page("pyproject.toml"))["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert told == {str(path): f"phasewatch/assets/{path}" for path in assets.paths()}
+def test_the_wheel_carries_exactly_these_files() -> None:
+    packed = tomllib.loads(page("pyproject.toml"))["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert packed == {str(path): f"phasewatch/assets/{path}" for path in assets.paths()}
 
 
 def test_an_export_is_the_shipped_files_and_nothing_else(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_by_force_it_is_overwritten_and_what_is_not_shipped_is_left_alone(tmp_pa
     assert tree(tmp_path) == {**shipped(), Path("alerts/rules/site.yml"): b"mine"}
 
 
-def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AssetError, match=r"file/alerts.*: cannot be written: Not a directory"):
         assets.export(tmp_path / "file", force=False)
@@ -113,19 +113,19 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed_even_by_force(tmp_p
     (out / "alerts").mkdir(parents=True)
     (out / "dashboards").symlink_to(elsewhere)
     (out / "alerts" / "prometheus.yml").symlink_to(elsewhere / "mine")
-    (out / "alerts" / "slo.py").symlink_to(elsewhere / "new")
-    with pytest.raises(AssetError, match=r"nothing was written, since symbolic links lead out of ") as told:
+    (out / "alerts" / "thresholds.yml").symlink_to(elsewhere / "new")
+    with pytest.raises(AssetError, match=r"nothing was written, since symbolic links lead out of ") as caught:
         assets.export(out, force=True)
-    named = {line.strip() for line in str(told.value).splitlines()[1:-1]}
+    named = {line.strip() for line in str(caught.value).splitlines()[1:-1]}
     boards = {str(out / path) for path in assets.paths() if path.parts[0] == "dashboards"}
-    assert named == {*boards, f"{out}/alerts/prometheus.yml", f"{out}/alerts/slo.py"}
+    assert named == {*boards, f"{out}/alerts/prometheus.yml", f"{out}/alerts/thresholds.yml"}
     assert tree(elsewhere) == {Path("mine"): b"mine"}
-    assert sorted(path.name for path in (out / "alerts").iterdir()) == ["prometheus.yml", "slo.py"]
+    assert sorted(path.name for path in (out / "alerts").iterdir()) == ["prometheus.yml", "thresholds.yml"]
 
 
 def test_a_link_to_the_folder_or_inside_of_it_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "real" / "alerts").mkdir(parents=True)
-    (tmp_path / "real" / "alerts" / "slo.py").symlink_to("slo.py")
+    (tmp_path / "real" / "alerts" / "thresholds.yml").symlink_to("thresholds.yml")
     (tmp_path / "real" / "boards").mkdir()
     (tmp_path / "real" / "dashboards").symlink_to("boards")
     (tmp_path / "out").symlink_to("real")
@@ -135,24 +135,24 @@ def test_a_link_to_the_folder_or_inside_of_it_is_no_harm(tmp_path: Path) -> None
 
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "alerts").mkdir()
-    (tmp_path / "alerts" / "alertmanager.yml").write_text("mine")
+    (tmp_path / "alerts" / "__init__.py").write_text("mine")
 
     def full(path: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path), None, str(target))
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(AssetError, match=r"/alerts/alertmanager.yml: cannot be written: No space left on device$"):
+    with pytest.raises(AssetError, match=r"/alerts/__init__.py: cannot be written: No space left on device$"):
         assets.export(tmp_path, force=True)
-    assert tree(tmp_path) == {Path("alerts/alertmanager.yml"): b"mine"}
+    assert tree(tmp_path) == {Path("alerts/__init__.py"): b"mine"}
 
 
 def test_the_addresses_that_it_says_to_set_are_those_in_the_files(tmp_path: Path) -> None:
-    told = re.findall(r"\b[a-z]+:\d+", "\n".join(assets.told(tmp_path, assets.Export((), ()))))
+    addresses = re.findall(r"\b[a-z]+:\d+", "\n".join(assets.describe_export(tmp_path, assets.Export((), ()))))
     stack = Stack(ROOT)
     (source,) = stack.yaml("dashboards/provisioning/datasources/phasewatch.yml")["datasources"]
     written = re.findall(r'^ *- targets: \["(.+)"\]$', page("alerts/prometheus.yml"), re.MULTILINE)
-    assert sorted([*told, "localhost:9090"]) == sorted([*written, urlsplit(source["url"]).netloc])
-    assert set(told) <= stack.reachable()
+    assert sorted([*addresses, "localhost:9090"]) == sorted([*written, urlsplit(source["url"]).netloc])
+    assert set(addresses) <= stack.reachable()
 
 
 def test_the_command_lists_what_it_wrote_and_says_what_to_do_with_it(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_the_command_lists_what_it_wrote_and_says_what_to_do_with_it(tmp_path: P
     listed = re.findall(rf"^{tmp_path}/out/(\S+)$", out, re.MULTILINE)
     assert listed == [str(path) for path in assets.paths()]
     assert f"written: {len(listed)} file(s); unchanged: 0" in out
-    for told in (f"Prometheus    copy {tmp_path}/out/alerts/rules", "Alertmanager ", "Grafana "):
-        assert told in out
+    for step in (f"Prometheus    copy {tmp_path}/out/alerts/rules", "Alertmanager ", "Grafana "):
+        assert step in out
 
 
 def test_the_command_fails_without_force_where_a_file_differs(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def _assets(options: argparse.Namespace) -> int:
     from phasewatch import assets  # noqa: PLC0415
 
     outcome = assets.export(options.directory, force=options.force)
-    for line in assets.told(options.directory, outcome):
+    for line in assets.describe_export(options.directory, outcome):
         sys.stdout.write(f"{line}\n")
     return OK
 

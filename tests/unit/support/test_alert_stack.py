@@ -69,9 +69,9 @@ def test_a_recorded_saturation_reaches_people_once_with_its_words_and_its_runboo
         with server.playing():
             exporter = stack.enter_context(Exporter("--config.file", str(file)))
             stack.enter_context(prometheus(exporter.url, manager, tmp_path, site=SITE, factor=FACTOR, interval="250ms"))
-            ticket = eventually(lambda: told(webhook, "/ticket", "LLMConcurrencyLimited"), "the ticket")
+            ticket = eventually(lambda: find_alert(webhook, "/ticket", "LLMConcurrencyLimited"), "the ticket")
             symptom = eventually(lambda: silenced(manager, "LLMTimeToFirstTokenHighQueue"), "the symptom is silenced")
-        page = eventually(lambda: told(webhook, "/page", "LLMTargetDown"), "the page")
+        page = eventually(lambda: find_alert(webhook, "/page", "LLMTargetDown"), "the page")
         eventually(lambda: len(webhook.bodies("/watchdog")) > 1, "the watchdog again")
         (slack, *_) = eventually(lambda: webhook.bodies("/slack"), "the message")
     place = {"target": "chat", "backend": "vllm", "model_name": "tiny", "engine": "0"}
@@ -96,12 +96,12 @@ def names(webhook: Webhook, path: str) -> set[str]:
     return {alert["labels"]["alertname"] for alert in webhook.alerts(path)}
 
 
-def told(webhook: Webhook, path: str, name: str) -> dict[str, Any] | None:
+def find_alert(webhook: Webhook, path: str, name: str) -> dict[str, Any] | None:
     """The first alert of a name that came to a path."""
     return next((alert for alert in webhook.alerts(path) if alert["labels"]["alertname"] == name), None)
 
 
 def silenced(manager: str, name: str) -> dict[str, Any] | None:
     """An alert of a name that Alertmanager holds back for another."""
-    found = get_json(f"{manager}/api/v2/alerts?active=false&silenced=false")
-    return next((one for one in found if one["labels"]["alertname"] == name and one["status"]["inhibitedBy"]), None)
+    alerts = get_json(f"{manager}/api/v2/alerts?active=false&silenced=false")
+    return next((one for one in alerts if one["labels"]["alertname"] == name and one["status"]["inhibitedBy"]), None)

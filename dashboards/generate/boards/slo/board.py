@@ -3,10 +3,10 @@
 Windows and factors are those of the alerts.
 """
 
-from alerts.slo import BURNS, OBJECTIVES, WINDOWS, Objective, read_objectives
+from alerts.generate.slo import BURNS, OBJECTIVES, WINDOWS, Objective, name_recording, read_objectives
 from dashboards.generate.boards.slo.budget import build_budget
 from dashboards.generate.boards.slo.history import build_burn_rates, build_latencies
-from dashboards.generate.boards.slo.queries import BUDGET_DAYS, format_title, name_recording
+from dashboards.generate.boards.slo.queries import BUDGET_DAYS, format_title
 from dashboards.generate.model import Dashboard, Row, Text, Variable
 from dashboards.generate.pack import SLO, build_dashboard
 from dashboards.generate.queries import EXPORTER_MATCHERS

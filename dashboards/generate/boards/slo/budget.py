@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from alerts.slo import BURNS, Objective
+from alerts.generate.slo import BURNS, Objective
 from dashboards.generate.boards.slo.queries import (
     BUDGET_SHARE_OF_LONGEST_WINDOW,
     NO_TRAFFIC,

@@ -1,6 +1,6 @@
 """SLO: burn rates, latencies and traffic of one objective over time."""
 
-from alerts.slo import BURNS, WINDOWS, Objective
+from alerts.generate.slo import BURNS, WINDOWS, Objective
 from dashboards.generate.boards.slo.queries import (
     NOT_SCRAPED,
     SCRAPE_INTERVAL,

@@ -3,13 +3,13 @@
 from decimal import Decimal
 from typing import Final
 
-from alerts.slo import BURNS, PREFIXES, SLOW_WINDOWS, WINDOWS, Burn, Objective
+from alerts.generate.slo import BURNS, SLOW_WINDOWS, WINDOWS, Burn, Objective, count_seconds, name_recording
 from dashboards.generate.model import RATE_INTERVAL
 from dashboards.generate.queries import EXPORTER_MATCHERS
+from phasewatch.backends.vllm.metric_names import PREFIXES
 
 BUDGET_DAYS: Final = 30
 _DAY_SECONDS: Final = 86_400
-_SECONDS: Final = {"m": 60, "h": 3600, "d": _DAY_SECONDS}
 
 SERVER_MATCHERS: Final = f'{EXPORTER_MATCHERS}, model_name=~"$model_name", engine=~"$engine"'
 """Job and instance are those of vLLM itself."""
@@ -30,11 +30,7 @@ def format_title(objective: Objective) -> str:
     return objective.title.capitalize()
 
 
-def _to_seconds(window: str) -> int:
-    return int(window[:-1]) * _SECONDS[window[-1]]
-
-
-BUDGET_SHARE_OF_LONGEST_WINDOW: Final = _to_seconds(BURNS[-1].long) / _DAY_SECONDS / BUDGET_DAYS
+BUDGET_SHARE_OF_LONGEST_WINDOW: Final = count_seconds(BURNS[-1].long) / _DAY_SECONDS / BUDGET_DAYS
 """Share of the budget that the longest window spends at a burn rate of 1."""
 
 
@@ -51,11 +47,6 @@ def compute_share_in_time(objective: Objective, burn_rate: Decimal) -> float:
 def count_decimals(objective: Objective) -> int:
     """Decimal places that make 1 % of the error budget visible: 2 for 99 %, 3 for 99.9 %."""
     return -_compute_budget(objective).adjusted()
-
-
-def name_recording(objective: Objective, kind: str, window: str) -> str:
-    """The name of a recording of the alert rules: `rate` of observations, or `slow_ratio` of them."""
-    return f"phasewatch_slo:{objective.name}{'' if kind == 'rate' else '_' + kind}:rate{window}"
 
 
 def _select_recording(objective: Objective, kind: str, window: str) -> str:
@@ -77,7 +68,7 @@ def query_slow_share(objective: Objective, window: str, long_window: str) -> str
     """
     slow_ratio = _select_recording(objective, "slow_ratio", window)
     per_second = _select_recording(objective, "rate", window)
-    observations = f"{_select_recording(objective, 'rate', long_window)} * {_to_seconds(long_window)}"
+    observations = f"{_select_recording(objective, 'rate', long_window)} * {count_seconds(long_window)}"
     weight = f"({per_second} and {slow_ratio} and {observations} >= {objective.minimum})"
     return f"(sum by ({_BY_SERVER}) ({slow_ratio} * {weight})\n  / (sum by ({_BY_SERVER}) {weight} > 0))"
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from alerts.slo import BURNS, Burn, Objective
+from alerts.generate.slo import BURNS, Burn, Objective
 from dashboards.generate.boards.slo.queries import BUDGET_SHARE_OF_LONGEST_WINDOW, compute_share_in_time
 from dashboards.generate.colours import BAD, GOOD, NEUTRAL, WARNING
 from dashboards.generate.model import Thresholds

@@ -6,18 +6,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from typing import Final, Literal
 
+from phasewatch.backends.vllm.buckets import TIME_PER_TOKEN, TIME_TO_FIRST_TOKEN
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence
 from phasewatch.demo.vllm.settings import Settings
 
 Kind = Literal["gauge", "counter", "histogram"]
 
-TIME_TO_FIRST_TOKEN: Final = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
-    *(160.0, 640.0, 2560.0),
-)
-TIME_PER_TOKEN: Final = (
-    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
-)
 REQUEST_SECONDS: Final = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0),
     *(1920.0, 7680.0),

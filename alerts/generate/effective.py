@@ -1,27 +1,17 @@
-"""Writes rules/phasewatch-effective.yml: which override of each threshold is in force for which target and model.
+"""The rules that choose a threshold, rules/phasewatch-effective.yml: the override in force for each target and model.
 
-PromQL cannot combine every threshold with every target by itself, since neither side of such a match is unique. So
-there is one rule for each threshold of rules/phasewatch-thresholds.yml.
+PromQL cannot combine every threshold with every target, since neither side of such a match is unique. So there is one
+rule for each threshold.
 
-An override for everything is one without any label: `vector(1)` has none either. One with a label that is misspelled is
-for nothing, and not for everything.
+An override for everything is one without any label: `vector(1)` has none either. One with a misspelled label is for
+nothing, and not for everything.
 """
-# ruff: noqa: INP001  # a script beside the files it writes, no package
 
-import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Final
 
-import yaml
-
-FOLDER: Final = Path(__file__).parent / "rules"
-THRESHOLDS: Final = FOLDER / "phasewatch-thresholds.yml"
-RULES: Final = FOLDER / "phasewatch-effective.yml"
-PREFIX: Final = "phasewatch_threshold:"
-
 _HEAD: Final = """\
-# Written by `make alerts` from the names in phasewatch-thresholds.yml. There is nothing to change here.
+# Written by `make alerts` from the names in thresholds.yml. There is nothing to change here.
 #
 # The threshold that is in force for each target (where model_name is empty) and each model on it: the most specific
 # override, or the default.
@@ -64,22 +54,6 @@ _RULE: Final = """
 """
 
 
-def threshold_names(path: Path) -> list[str]:
-    """The thresholds that a rule file records, in its order."""
-    rules = [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
-    return [rule["record"].removeprefix(PREFIX) for rule in rules]
-
-
-def rules_of(names: Sequence[str]) -> str:
-    """The text of a rule file."""
+def render_rules(names: Iterable[str]) -> str:
+    """The text of a rule file, with one rule for each name of a threshold."""
     return _HEAD + "".join(_RULE.format(name=name) for name in names)
-
-
-def main() -> int:
-    """Write the rules."""
-    RULES.write_text(rules_of(threshold_names(THRESHOLDS)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

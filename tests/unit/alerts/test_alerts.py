@@ -1,0 +1,132 @@
+"""Handwritten alerts: their links and the words of advice are filled in, and neither is typed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from alerts.generate import slo
+from alerts.generate.alerts import SUBJECTS, render_rules
+from alerts.generate.links import dashboard_path, runbook_url
+from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA
+from phasewatch.analysis.saturation import SaturationState
+from phasewatch.base.errors import ConfigError
+from tests.support.paths import ALERTS
+from tests.support.rule_files import alerts
+
+SOURCE: Final = """\
+# For editors alone.
+groups:
+  - name: one
+    rules:
+      # Why it is so.
+      - alert: LLMOne
+        expr: x > 1
+        annotations:
+          summary: One.
+          description: >-
+            It is so. ${advice.stuck.change[0]}
+            ${advice.slow_stream.avoid[0]}
+          dashboard: phases
+"""
+
+
+def test_the_sources_are_all_in_the_rule_file() -> None:
+    assert {path.name for path in (ALERTS / "alerts").iterdir()} == {f"{subject}.yml" for subject in SUBJECTS}
+
+
+def test_links_and_words_are_filled_in_and_comments_are_kept() -> None:
+    text = render_rules({"one": SOURCE})
+    ((rule,),) = (group["rules"] for group in yaml.safe_load(text)["groups"])
+    assert rule == {
+        "alert": "LLMOne",
+        "expr": "x > 1",
+        "annotations": {
+            "summary": "One.",
+            "description": f"It is so. {ADVICE[SaturationState.STUCK].change[0]} {COMPLAINTS['slow_stream'].avoid[0]}",
+            "runbook_url": runbook_url("LLMOne"),
+            "dashboard": dashboard_path("phases"),
+        },
+    }
+    assert "# Why it is so." in text
+    assert "# For editors alone." not in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("dashboard: phases", "dashboard: phase", "expected one of overview, phases, "),
+        ("          dashboard: phases\n", "", "expected one line with `dashboard: BOARD`, found 0"),
+        ("advice.stuck", "advice.stack", "no advice is called ${advice.stack.change[0]}"),
+        ("change[0]", "change[9]", "no advice is called ${advice.stuck.change[9]}"),
+        ("change[0]", "meaning", "no advice is called ${advice.stuck.meaning}"),
+        ("change[0]", "change", "no advice is called ${advice.stuck.change}"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_alert_that_names_it(old: str, new: str, problem: str) -> None:
+    assert old in SOURCE
+    with pytest.raises(ConfigError) as caught:
+        render_rules({"one": SOURCE.replace(old, new)})
+    assert str(caught.value).startswith(f"alerts/one.yml: LLMOne: {problem}")
+
+
+def test_every_alert_with_a_mistake_is_reported() -> None:
+    source = SOURCE.replace("dashboard: phases", "dashboard: phase")
+    with pytest.raises(ConfigError) as caught:
+        render_rules({"one": source, "two": source.replace("LLMOne", "LLMTwo")})
+    assert [problem.path for problem in caught.value.problems] == ["alerts/one.yml: LLMOne", "alerts/two.yml: LLMTwo"]
+
+
+def sources() -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in (ALERTS / "alerts").iterdir()}
+
+
+def test_no_link_is_typed() -> None:
+    for name, text in sources().items():
+        assert not re.search(r"https?:|/d/|runbook_url|var-|urlquery", text), name
+
+
+def test_no_word_of_advice_is_typed() -> None:
+    for name, text in {**sources(), "slo.py": Path(slo.__file__).read_text(encoding="utf-8")}.items():
+        words = " ".join(text.split())
+        for advice in (*ADVICE.values(), *COMPLAINTS.values(), *OLLAMA.values()):
+            for sentence in (*advice.change, *advice.avoid):
+                assert sentence not in words, name
+
+
+def advised_steps() -> Iterator[tuple[str, str]]:
+    """Alerts, and what their description has to say."""
+    states = {
+        "LLMKvCacheFull": SaturationState.KV_CACHE_FULL,
+        "LLMPreempting": SaturationState.PREEMPTING,
+        "LLMConcurrencyLimited": SaturationState.CONCURRENCY_LIMITED,
+        "LLMPrefillLimited": SaturationState.PREFILL_LIMITED,
+        "LLMRequestsDeferred": SaturationState.DEFERRED,
+        "LLMEngineStuck": SaturationState.STUCK,
+        "LLMShedding": SaturationState.SHEDDING,
+    }
+    for alert, state in states.items():
+        yield alert, ADVICE[state].change[0]
+    for advice in ADVICE.values():
+        for step in advice.change[:1]:
+            yield "LLMWaitingQueueGrowing", step
+    yield "LLMEngineStuck", ADVICE[SaturationState.STUCK].change[1]
+    queue, prefill = COMPLAINTS["slow_first_token"].change
+    yield "LLMTimeToFirstTokenHighQueue", queue
+    yield "LLMTimeToFirstTokenHighPrefill", prefill
+    yield "LLMTimeToFirstTokenBudgetBurn", prefill
+    for alert in ("LLMInterTokenLatencyHigh", "LLMInterTokenLatencyBudgetBurn"):
+        for step in COMPLAINTS["slow_stream"].change[1:3]:
+            yield alert, step
+    for step in OLLAMA["partial_offload"].change[:2]:
+        yield "LLMModelPartlyOnCpu", step
+
+
+@pytest.mark.parametrize(("alert", "step"), list(advised_steps()))
+def test_the_words_of_an_alert_are_those_of_advice(alert: str, step: str) -> None:
+    descriptions = [" ".join(rule["annotations"]["description"].split()) for rule in alerts() if rule["alert"] == alert]
+    assert descriptions
+    assert all(step in description for description in descriptions)
