@@ -126,21 +126,21 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _devices(options: argparse.Namespace) -> int:
-    from phasewatch.hardware import measure, report, table  # noqa: PLC0415
+    from phasewatch.hardware import measure, measurement_file, report, table  # noqa: PLC0415
 
     if options.name is None and options.memory is not None:
         raise ConfigError([Problem("--memory", "tells devices of one name apart; give the NAME")])
     if options.name is not None and options.measure:
         raise ConfigError([Problem("--measure", "measures this machine; leave the NAME out")])
     if options.name is not None:
-        known, text = report.describe_name(options.name, options.memory, measure.load_stored_measurement())
+        known, text = report.describe_name(options.name, options.memory, measurement_file.load_stored_measurement())
         (sys.stdout if known else sys.stderr).write(f"{text}\n")
         return OK if known else INVALID
     if options.measure:
         measurement = measure.measure_memory_bandwidth()
-        text = report.format_measurement(measurement, measure.store_measurement(measurement))
+        text = report.format_measurement(measurement, measurement_file.store_measurement(measurement))
     else:
-        text = report.format_table(table.load_devices(), measure.load_stored_measurement())
+        text = report.format_table(table.load_devices(), measurement_file.load_stored_measurement())
     sys.stdout.write(f"{text}\n")
     return OK
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from phasewatch.hardware.facts import MAX_DEVICES, MAX_MEMORY_BANDWIDTH, MIN_MEMORY_BANDWIDTH
+from phasewatch.hardware.facts import MAX_DEVICES, parse_bandwidth
 from phasewatch.hardware.partition import MIG_PROFILE
 from phasewatch.hardware.resolve import UnknownDevice, resolve_device
 
@@ -46,11 +46,6 @@ class DetectedDevices:
 
     devices: tuple[ReportedDevice, ...]
     reason: str | None = None
-
-
-def parse_bandwidth(value: object) -> float | None:
-    """Bytes per second, if that can be the bandwidth of a device's memory: 1 GB/s to 100 TB/s."""
-    return _within(value, MIN_MEMORY_BANDWIDTH, MAX_MEMORY_BANDWIDTH)
 
 
 def detect_nvidia_devices() -> DetectedDevices:
@@ -247,7 +242,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _memory(value: object) -> float | None:
-    return _within(value, _MIB, _MOST_MEMORY)
+    return float(value) if isinstance(value, int | float) and _MIB <= value <= _MOST_MEMORY else None
 
 
 def _times(*factors: object) -> float | None:
@@ -258,7 +253,3 @@ def _times(*factors: object) -> float | None:
             return None
         product *= factor
     return product
-
-
-def _within(value: object, low: float, high: float) -> float | None:
-    return float(value) if isinstance(value, int | float) and low <= value <= high else None

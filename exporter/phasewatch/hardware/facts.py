@@ -76,3 +76,10 @@ class DeviceFacts:
     compute: ComputeRates = ComputeRates()
     compute_source: DeviceSource | None = None
     cpu_memory_bandwidth: float | None = None
+
+
+def parse_bandwidth(value: object) -> float | None:
+    """Bytes per second, if that can be the bandwidth of a device's memory: 1 GB/s to 100 TB/s."""
+    if isinstance(value, int | float) and MIN_MEMORY_BANDWIDTH <= value <= MAX_MEMORY_BANDWIDTH:
+        return float(value)
+    return None

@@ -6,25 +6,22 @@ it, with the C library's memchr, which Python calls without holding its global l
 what the machine can do.
 """
 
-import contextlib
 import ctypes
 import itertools
-import json
 import mmap
 import os
 import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from phasewatch.base.errors import PhaseWatchError
-from phasewatch.hardware.detect import parse_bandwidth
 
 RUNS_PER_THREAD_COUNT: Final = 5
 """For each number of threads. Other machines on the same host come and go: runs a second apart differ by half."""
@@ -42,7 +39,6 @@ _CACHES: Final = 8
 _SMALLEST: Final = 256 * _MIB
 _USUAL: Final = 512 * _MIB
 _SHARE_OF_MEMORY: Final = 4
-_LARGEST_FILE: Final = 64 * 1024
 _FILLING: Final = 1
 _SEARCHED: Final = 0
 
@@ -78,14 +74,6 @@ class MemoryMeasurement:
     processor: str
     date: str
     runs: tuple[MeasurementRun, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMeasurement:
-    """The bandwidth that was kept, in bytes per second; where there is none, `reason` says why, in words."""
-
-    memory_bandwidth: float | None
-    reason: str | None = None
 
 
 def measure_memory_bandwidth() -> MemoryMeasurement:
@@ -228,70 +216,3 @@ def _text(path: Path) -> str:
 
 def _line(path: Path) -> str:
     return _text(path).strip()
-
-
-def locate_state_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the measurement is kept (XDG base directories: a relative state home counts as none).
-
-    Raises:
-        MeasurementError: the user has no home.
-    """
-    told = Path(environment.get("XDG_STATE_HOME", ""))
-    try:
-        home = told if told.is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise MeasurementError(f"there is no place to keep the measurement: {error}; set XDG_STATE_HOME") from error
-    return home / "phasewatch" / "cpu-memory-bandwidth.json"
-
-
-def store_measurement(measurement: MemoryMeasurement) -> Path:
-    """Keep a measurement in place of the one before.
-
-    Returns:
-        The file.
-
-    Raises:
-        MeasurementError: it cannot be written.
-    """
-    path = locate_state_file()
-    written = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(json.dumps(asdict(measurement), indent=2) + "\n", encoding="utf-8")
-        written.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            written.unlink()
-        raise MeasurementError(f"{path}: cannot be written: {error.strerror}") from error
-    return path
-
-
-def load_stored_measurement() -> StoredMeasurement:
-    """The bandwidth of this machine's memory, if it was measured."""
-    try:
-        path = locate_state_file()
-        if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
-            return StoredMeasurement(None, f"the measurement cannot be read: {path} is no regular file")
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError:
-        return StoredMeasurement(None, "not measured yet")
-    except (MeasurementError, OSError) as error:
-        return StoredMeasurement(None, f"the measurement cannot be read: {error}")
-    kept = _object(content)
-    if kept is None:
-        return StoredMeasurement(None, f"{path}: is no measurement of this program")
-    if kept.get("processor") != read_processor_name():
-        return StoredMeasurement(None, f"{path}: was measured on another processor")
-    bandwidth = parse_bandwidth(kept.get("memory_bandwidth"))
-    return StoredMeasurement(bandwidth, None if bandwidth else f"{path}: memory_bandwidth: expected bytes per second")
-
-
-def _object(content: bytes) -> Mapping[str, Any] | None:
-    if len(content) > _LARGEST_FILE:
-        return None
-    try:
-        kept = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return kept if isinstance(kept, dict) else None

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from phasewatch.hardware.measure import MemoryMeasurement, StoredMeasurement
+from phasewatch.hardware.measure import MemoryMeasurement
+from phasewatch.hardware.measurement_file import StoredMeasurement
 from phasewatch.hardware.resolve import AmbiguousDevice, ResolvedDevice, UnknownDevice, format_memory, resolve_device
 from phasewatch.hardware.table import Device
 from phasewatch.hardware.wording import CPU, explain_unresolved, means_this_machine

@@ -88,11 +88,11 @@ def test_vllm_divides_layers_and_ollama_hands_them_out() -> None:
 def test_the_measured_memory_is_that_of_targets_on_this_machine_alone(
     url: str, known: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from phasewatch.hardware import measure  # noqa: PLC0415  # to store what this machine never measured
+    from phasewatch.hardware import measure, measurement_file  # noqa: PLC0415  # to store what this machine never measured
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     run = measure.MeasurementRun(1, 30e9)
-    measure.store_measurement(
+    measurement_file.store_measurement(
         measure.MemoryMeasurement(30e9, 1, 2**28, measure.read_processor_name(), "2026-11-29T20:00:00+00:00", (run,))
     )
     assert resolve_vllm_devices(target(url=url, name="CPU"), ())[0].memory_bandwidth == known

@@ -12,10 +12,9 @@ from phasewatch.hardware.detect import (
     ReportedDevice,
     detect_amd_devices,
     detect_nvidia_devices,
-    parse_bandwidth,
     parse_dcgm_page,
 )
-from phasewatch.hardware.facts import MAX_DEVICES
+from phasewatch.hardware.facts import MAX_DEVICES, parse_bandwidth
 
 MIB = 2**20
 

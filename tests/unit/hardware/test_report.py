@@ -1,7 +1,8 @@
 import pytest
 
 from phasewatch.hardware import report
-from phasewatch.hardware.measure import MeasurementRun, MemoryMeasurement, StoredMeasurement
+from phasewatch.hardware.measure import MeasurementRun, MemoryMeasurement
+from phasewatch.hardware.measurement_file import StoredMeasurement
 from phasewatch.hardware.table import load_devices
 
 NOT_MEASURED = StoredMeasurement(None, "not measured yet")
