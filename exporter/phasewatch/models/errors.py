@@ -39,6 +39,6 @@ class Reasons:
         """Keep a reason."""
         self._told[reason] = None
 
-    def told(self) -> tuple[str, ...]:
+    def as_tuple(self) -> tuple[str, ...]:
         """All of them."""
         return tuple(self._told)

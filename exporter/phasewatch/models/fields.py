@@ -35,18 +35,18 @@ class JsonFields:
         """What is wrong with a key, to be raised."""
         return ModelError(f"{self.place}{key}: {message}")
 
-    def whole(self, key: str, most: int = _MOST) -> int:
+    def require_int(self, key: str, most: int = _MOST) -> int:
         """A number of things.
 
         Raises:
             ModelError: it is missing, no whole number, not above 0, or beyond `most`.
         """
-        value = self.optional_whole(key, most)
+        value = self.get_int(key, most)
         if value is None:
             raise self.error(key, "missing; expected a whole number above 0")
         return value
 
-    def optional_whole(self, key: str, most: int = _MOST) -> int | None:
+    def get_int(self, key: str, most: int = _MOST) -> int | None:
         """A number of things, None if it is left out.
 
         Raises:
@@ -57,7 +57,7 @@ class JsonFields:
             return None
         return self._checked(key, value, 1, most)
 
-    def count(self, key: str) -> int:
+    def get_count(self, key: str) -> int:
         """A number of things that may be 0, and is where it is left out.
 
         Raises:
@@ -66,7 +66,7 @@ class JsonFields:
         value = self.get(key)
         return 0 if value is None else self._checked(key, value, 0, _MOST)
 
-    def per_layer(self, key: str, layers: int) -> tuple[int, ...]:
+    def require_per_layer(self, key: str, layers: int) -> tuple[int, ...]:
         """A number of things of each layer, given once for all or layer by layer; 0 where a layer has none.
 
         Raises:
@@ -74,12 +74,12 @@ class JsonFields:
         """
         value = self.get(key)
         if not isinstance(value, list):
-            return (self.whole(key),) * layers
+            return (self.require_int(key),) * layers
         if len(value) != layers:
             raise self.error(key, f"expected one entry for each of {layers} layers, found {len(value)}")
         return tuple(self._checked(f"{key}[{index}]", entry, 0, _MOST) for index, entry in enumerate(value))
 
-    def flag(self, key: str, *, default: bool) -> bool:
+    def get_bool(self, key: str, *, default: bool) -> bool:
         """True or false.
 
         Raises:
@@ -92,7 +92,7 @@ class JsonFields:
             raise self.error(key, f"expected true or false, found {shorten(value)}")
         return value
 
-    def text(self, key: str) -> str | None:
+    def get_text(self, key: str) -> str | None:
         """A text, None if it is left out.
 
         Raises:
@@ -103,7 +103,7 @@ class JsonFields:
             raise self.error(key, f"expected text, found {shorten(value)}")
         return value
 
-    def items(self, key: str) -> list[Any]:
+    def get_list(self, key: str) -> list[Any]:
         """A list, empty if it is left out.
 
         Raises:
@@ -114,7 +114,7 @@ class JsonFields:
             raise self.error(key, f"expected a list, found {shorten(value)}")
         return value or []
 
-    def texts(self, key: str) -> list[str]:
+    def get_texts(self, key: str) -> list[str]:
         """A list of texts, empty if it is left out.
 
         Raises:
@@ -122,7 +122,7 @@ class JsonFields:
         """
         return list(self._of_type(key, str, "text"))
 
-    def wholes(self, key: str) -> list[int]:
+    def get_ints(self, key: str) -> list[int]:
         """A list of whole numbers, empty if it is left out.
 
         Raises:
@@ -130,7 +130,7 @@ class JsonFields:
         """
         return list(self._of_type(key, int, "whole numbers"))
 
-    def section(self, key: str) -> "JsonFields | None":
+    def get_section(self, key: str) -> "JsonFields | None":
         """The keys below a key, None if it is left out.
 
         Raises:
@@ -144,7 +144,7 @@ class JsonFields:
         return JsonFields(value, f"{self.place}{key}.")
 
     def _of_type(self, key: str, kind: type, called: str) -> Iterator[Any]:
-        for entry in self.items(key):
+        for entry in self.get_list(key):
             if not isinstance(entry, kind) or isinstance(entry, bool):
                 raise self.error(key, f"expected a list of {called}, found {shorten(entry)} in it")
             yield entry

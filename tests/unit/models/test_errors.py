@@ -10,7 +10,7 @@ def fails() -> int:
 def test_what_can_be_computed_is_and_leaves_no_reason() -> None:
     reasons = Reasons()
     assert reasons.attempt(lambda: 5) == 5
-    assert reasons.told() == ()
+    assert reasons.as_tuple() == ()
 
 
 def test_each_reason_is_kept_once_in_order() -> None:
@@ -18,7 +18,7 @@ def test_each_reason_is_kept_once_in_order() -> None:
     reasons.add("first")
     assert reasons.attempt(fails) is None
     assert reasons.attempt(fails) is None
-    assert reasons.told() == ("first", "config.json: n: missing")
+    assert reasons.as_tuple() == ("first", "config.json: n: missing")
 
 
 def test_a_mistake_of_ours_is_not_hidden_among_the_reasons() -> None:

@@ -73,7 +73,7 @@ class Architecture:
     nested: bool
     towers: bool
 
-    def tied(self) -> frozenset[bool]:
+    def read_tied_embeddings(self) -> frozenset[bool]:
         """What the file says of `tie_word_embeddings`: nothing, one thing, or two where its parts contradict.
 
         Raises:
@@ -81,9 +81,9 @@ class Architecture:
         """
         parts = [JsonFields(part.values, part.place) for part in (self.fields, self.whole)]
         key = "tie_word_embeddings"
-        return frozenset(part.flag(key, default=False) for part in parts if part.get(key) is not None)
+        return frozenset(part.get_bool(key, default=False) for part in parts if part.get(key) is not None)
 
-    def quantisation(self) -> JsonFields | None:
+    def read_quantisation_config(self) -> JsonFields | None:
         """What the file says of how the weights are stored; None if nothing. Older files of compressed-tensors, and
         those of MLX, say it under keys of their own.
 
@@ -92,18 +92,18 @@ class Architecture:
         """
         for part in (self.whole, self.fields):
             for key in ("quantization_config", "compression_config", "quantization"):
-                section = part.section(key)
+                section = part.get_section(key)
                 if section is not None:
                     return section
         return None
 
-    def text(self, key: str) -> str | None:
+    def get_text(self, key: str) -> str | None:
         """A text, told by the language model or by the whole.
 
         Raises:
             ModelError: it is something else.
         """
-        return self.fields.text(key) or self.whole.text(key)
+        return self.fields.get_text(key) or self.whole.get_text(key)
 
 
 def read_architecture(config: object) -> Architecture:
@@ -117,11 +117,11 @@ def read_architecture(config: object) -> Architecture:
     whole = fields = JsonFields(config, "config.json: ")
     towers = any(fields.get(key) is not None for key in _TOWERS)
     for key in _NESTED:
-        section = fields.section(key)
+        section = fields.get_section(key)
         if section is not None:
             fields = section
             towers = towers or any(section.get(tower) is not None for tower in _TOWERS)
-    model_type = fields.text("model_type") or whole.text("model_type")
+    model_type = fields.get_text("model_type") or whole.get_text("model_type")
     if model_type is None:
         raise fields.error("model_type", "missing; expected the name of an architecture")
     fields = JsonFields(fields.values, fields.place, _DEFAULTS.get(model_type, {}))
@@ -139,7 +139,7 @@ def read_dtype_bytes(model: Architecture) -> float:
     Raises:
         ModelError: it is of another size.
     """
-    name = model.text("dtype") or model.text("torch_dtype")
+    name = model.get_text("dtype") or model.get_text("torch_dtype")
     if name is not None and name.removeprefix("torch.") not in _MODEL_BYTES:
         raise model.fields.error("dtype", f"expected bfloat16 or float16, found {shorten(name)}")
     return 2.0

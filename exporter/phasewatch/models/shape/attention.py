@@ -115,11 +115,11 @@ def read_attention_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
         _refuse_peculiar(model)
     kinds = read_layer_kinds(model)
     fields, layers = model.fields, len(kinds)
-    heads = fields.per_layer("num_attention_heads", layers)
+    heads = fields.require_per_layer("num_attention_heads", layers)
     if fields.get("num_key_value_heads") is None and model.model_type in _ONE_KEY_HEAD_EACH and not model.nested:
         key_heads = heads
     else:
-        key_heads = fields.per_layer("num_key_value_heads", layers)
+        key_heads = fields.require_per_layer("num_key_value_heads", layers)
     shapes = Counter(
         _shape(model, kind, *numbers)
         for kind, *numbers in zip(kinds, heads, key_heads, strict=True)
@@ -133,9 +133,9 @@ def _shape(model: Architecture, kind: LayerKind, heads: int, key_heads: int) -> 
     fields = model.fields
     if model.model_type == "gemma4_text" and kind.span is None:
         # Layers that attend to everything have wider heads, and fewer where keys serve as values too.
-        if fields.flag("attention_k_eq_v", default=False):
-            key_heads = fields.whole("num_global_key_value_heads")
-        size = fields.whole("global_head_dim")
+        if fields.get_bool("attention_k_eq_v", default=False):
+            key_heads = fields.require_int("num_global_key_value_heads")
+        size = fields.require_int("global_head_dim")
     else:
         size = _head_size(model, heads)
     if heads % key_heads:
@@ -145,12 +145,12 @@ def _shape(model: Architecture, kind: LayerKind, heads: int, key_heads: int) -> 
 
 def _head_size(model: Architecture, heads: int) -> int:
     fields = model.fields
-    told = fields.optional_whole("head_dim")
+    told = fields.get_int("head_dim")
     if told is not None:
         return told
     if model.model_type == "gemma4_text" or (model.nested and model.model_type not in _GROUPED):
         raise fields.error("head_dim", "missing; its default in this architecture is not known")
-    hidden = fields.whole("hidden_size")
+    hidden = fields.require_int("hidden_size")
     if hidden % heads:
         raise fields.error("num_attention_heads", f"{heads} does not divide the hidden_size of {hidden}")
     return hidden // heads
@@ -158,13 +158,13 @@ def _head_size(model: Architecture, heads: int) -> int:
 
 def _latent_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
     fields = model.fields
-    chosen = fields.optional_whole("index_topk")
-    key_size, value_size = fields.optional_whole("qk_nope_head_dim"), fields.optional_whole("v_head_dim")
-    position_size = fields.whole("qk_rope_head_dim")
+    chosen = fields.get_int("index_topk")
+    key_size, value_size = fields.get_int("qk_nope_head_dim"), fields.get_int("v_head_dim")
+    position_size = fields.require_int("qk_rope_head_dim")
     latent = LatentAttention(
-        rank=fields.whole("kv_lora_rank"),
+        rank=fields.require_int("kv_lora_rank"),
         position_size=position_size,
-        index_size=0 if chosen is None else fields.whole("index_head_dim"),
+        index_size=0 if chosen is None else fields.require_int("index_head_dim"),
         chosen=chosen,
         inner_size=None if key_size is None or value_size is None else key_size + position_size + value_size,
     )
@@ -172,7 +172,7 @@ def _latent_layers(model: Architecture) -> tuple[AttentionLayers, ...]:
         if key.startswith("index") and key not in {"index_topk", "index_head_dim", "index_n_heads"}:
             raise fields.error(key, "attention that shares or skips its index is not counted yet")
     attending = sum(kind is not None for kind in read_layer_kinds(model))
-    heads = fields.whole("num_attention_heads")
+    heads = fields.require_int("num_attention_heads")
     return (AttentionLayers(attending, heads, heads, latent.rank + latent.position_size, None, latent),)
 
 

@@ -35,8 +35,8 @@ def count_layers(info: JsonFields) -> int:
     Raises:
         ModelError: it is not told.
     """
-    return info.whole("block_count", MAX_LAYERS) - min(
-        info.count("nextn_predict_layers"), info.whole("block_count", MAX_LAYERS) - 1
+    return info.require_int("block_count", MAX_LAYERS) - min(
+        info.get_count("nextn_predict_layers"), info.require_int("block_count", MAX_LAYERS) - 1
     )
 
 
@@ -50,7 +50,7 @@ def compute_cache_and_attention(architecture: str, info: JsonFields) -> tuple[Kv
     Raises:
         ModelError: the file does not say, or says what is not understood here.
     """
-    if info.count("attention.shared_kv_layers"):
+    if info.get_count("attention.shared_kv_layers"):
         raise info.error("attention.shared_kv_layers", "layers that share keys and values are not counted yet")
     if any(key.startswith("attention.indexer.") for key in info.values):
         raise info.error("attention.indexer", "attention that chooses tokens by an index is not counted yet")
@@ -88,10 +88,10 @@ def _shape(info: JsonFields, heads: int, key_heads: int, span: int | None) -> _S
 
 
 def _head_size(info: JsonFields, key: str, heads: int) -> int:
-    told = info.optional_whole(key)
+    told = info.get_int(key)
     if told is not None:
         return told
-    hidden = info.whole("embedding_length")
+    hidden = info.require_int("embedding_length")
     if hidden % heads:
         raise info.error("attention.head_count", f"{heads} does not divide the embedding_length of {hidden}")
     return hidden // heads
@@ -100,16 +100,16 @@ def _head_size(info: JsonFields, key: str, heads: int) -> int:
 def _latent_shapes(info: JsonFields) -> Counter[_Shape]:
     """Latent attention. Files without `key_length_mla` are from before llama.cpp kept the latent vector alone."""
     layers = count_layers(info)
-    sizes = info.whole("attention.key_length_mla") + info.whole("attention.value_length_mla")
-    kept = info.whole("attention.kv_lora_rank") + info.whole("rope.dimension_count")
+    sizes = info.require_int("attention.key_length_mla") + info.require_int("attention.value_length_mla")
+    kept = info.require_int("attention.kv_lora_rank") + info.require_int("rope.dimension_count")
     key_heads = _per_layer(info, "attention.head_count_kv", layers)
-    heads = info.whole("attention.head_count")
+    heads = info.require_int("attention.head_count")
     return Counter((heads, kept, sizes, None) for present in key_heads if present)
 
 
 def _attending(architecture: str, info: JsonFields, layers: int) -> list[bool]:
     """Which layers attend, as far as heads of 0 do not tell."""
-    interval = info.optional_whole("full_attention_interval")
+    interval = info.get_int("full_attention_interval")
     if interval is not None:
         return [(index + 1) % interval == 0 for index in range(layers)]
     recurrent = any(key.startswith(("ssm.", "wkv.", "shortconv.")) for key in info.values)
@@ -121,7 +121,7 @@ def _attending(architecture: str, info: JsonFields, layers: int) -> list[bool]:
 
 def _spans(architecture: str, info: JsonFields, layers: int) -> list[int | None]:
     key = "attention.sliding_window"
-    window = info.optional_whole(key) if info.get(key) != 0 else None
+    window = info.get_int(key) if info.get(key) != 0 else None
     if info.get("attention.chunk_size") is not None or architecture == "llama4":
         raise info.error("attention.chunk_size", "attention in chunks is not counted yet")
     if window is None:
@@ -131,7 +131,7 @@ def _spans(architecture: str, info: JsonFields, layers: int) -> list[int | None]
         if len(pattern) < layers or not all(isinstance(slides, bool) for slides in pattern):
             raise info.error(f"{key}_pattern", f"expected true or false for each of {layers} layers")
         return [window if slides else None for slides in pattern[:layers]]
-    period = info.optional_whole(f"{key}_pattern") or _WINDOW_PERIODS.get(architecture)
+    period = info.get_int(f"{key}_pattern") or _WINDOW_PERIODS.get(architecture)
     if period is None:
         raise info.error(key, f"which layers of {shorten(architecture)} slide is not told")
     return [window if (index + 1) % period else None for index in range(layers)]
@@ -141,5 +141,5 @@ def _per_layer(info: JsonFields, key: str, layers: int) -> tuple[int, ...]:
     """A number of each layer; a list may go on with layers for speculation."""
     told = info.get(key)
     if not isinstance(told, list):
-        return (info.count(key),) * layers
-    return JsonFields({key: told[:layers]}, info.place).per_layer(key, layers)
+        return (info.get_count(key),) * layers
+    return JsonFields({key: told[:layers]}, info.place).require_per_layer(key, layers)

@@ -75,7 +75,7 @@ def read_element_bytes(model: Architecture) -> float:
     Raises:
         ModelError: so it is.
     """
-    quantisation = model.quantisation()
+    quantisation = model.read_quantisation_config()
     for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
         if quantisation is not None and not is_empty(quantisation.get(key)):
             raise quantisation.error(key, "whether the server follows it is not known; set model.kv_cache_dtype")

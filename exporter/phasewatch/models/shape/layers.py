@@ -63,9 +63,9 @@ def _kind(model: Architecture, name: str) -> LayerKind | None:
     if name == _NONE:
         return None
     if name == _WINDOW:
-        return LayerKind(model.fields.whole("sliding_window"))
+        return LayerKind(model.fields.require_int("sliding_window"))
     if name == _CHUNK:  # at most: a token attends to the part of its chunk that lies before it
-        return LayerKind(model.fields.whole("attention_chunk_size"))
+        return LayerKind(model.fields.require_int("attention_chunk_size"))
     return LayerKind()
 
 
@@ -74,16 +74,16 @@ def _names(model: Architecture) -> list[str]:
     if told is not None:
         return told
     fields = model.fields
-    layers = fields.whole("num_hidden_layers", MAX_LAYERS)
+    layers = fields.require_int("num_hidden_layers", MAX_LAYERS)
     match model.model_type:
         case "jamba":
-            period, offset = fields.whole("attn_layer_period"), fields.count("attn_layer_offset")
+            period, offset = fields.require_int("attn_layer_period"), fields.get_count("attn_layer_offset")
             return [_ALL if index % period == offset else _NONE for index in range(layers)]
         case "llama4_text":
             return _rotating(model, layers)
         case "nemotron_h" | "granitemoehybrid" | "lfm2" | "lfm2_moe" | "kimi_linear":
             raise fields.error("layer_types", "missing; expected the kind of each layer")
-    interval = fields.optional_whole("full_attention_interval")
+    interval = fields.get_int("full_attention_interval")
     if interval is not None:
         return [_NONE if (index + 1) % interval else _ALL for index in range(layers)]
     return _sliding(model, layers)
@@ -93,22 +93,22 @@ def _told(model: Architecture) -> list[str] | None:
     """The layers as the file lists them; None if it does not."""
     fields = model.fields
     for key in ("layer_types", "layers_block_type"):
-        words = fields.texts(key)
+        words = fields.get_texts(key)
         if words:
             return _named(model, key, words, _WORDS)
-    pattern = fields.text("hybrid_override_pattern")
+    pattern = fields.get_text("hybrid_override_pattern")
     if pattern:
         return _named(model, "hybrid_override_pattern", list(pattern), _LETTERS)
-    linear = fields.section("linear_attn_config")
+    linear = fields.get_section("linear_attn_config")
     if linear is not None:
-        return _listed(model, [index - 1 for index in linear.wholes("full_attn_layers")])  # counted from 1
+        return _listed(model, [index - 1 for index in linear.get_ints("full_attn_layers")])  # counted from 1
     if fields.get("full_attn_idxs") is not None:
-        return _listed(model, fields.wholes("full_attn_idxs"))
+        return _listed(model, fields.get_ints("full_attn_idxs"))
     return None
 
 
 def _named(model: Architecture, key: str, words: list[str], names: Mapping[str, str]) -> list[str]:
-    layers = model.fields.optional_whole("num_hidden_layers", MAX_LAYERS) or len(words)
+    layers = model.fields.get_int("num_hidden_layers", MAX_LAYERS) or len(words)
     if len(words) != layers:
         raise model.fields.error(key, f"expected one entry for each of {layers} layers, found {len(words)}")
     for word in words:
@@ -118,16 +118,16 @@ def _named(model: Architecture, key: str, words: list[str], names: Mapping[str, 
 
 
 def _listed(model: Architecture, attending: list[int]) -> list[str]:
-    layers = model.fields.whole("num_hidden_layers", MAX_LAYERS)
+    layers = model.fields.require_int("num_hidden_layers", MAX_LAYERS)
     return [_ALL if index in frozenset(attending) else _NONE for index in range(layers)]
 
 
 def _rotating(model: Architecture, layers: int) -> list[str]:
     """Llama 4: layers that know positions attend within a chunk, the others to everything."""
-    told = model.fields.wholes("no_rope_layers")
+    told = model.fields.get_ints("no_rope_layers")
     if told and len(told) != layers:
         raise model.fields.error("no_rope_layers", f"expected one entry for each of {layers} layers, found {len(told)}")
-    interval = model.fields.whole("no_rope_layer_interval")
+    interval = model.fields.require_int("no_rope_layer_interval")
     rotated = told or [(index + 1) % interval for index in range(layers)]
     return [_CHUNK if rotates else _ALL for rotates in rotated]
 
@@ -135,13 +135,15 @@ def _rotating(model: Architecture, layers: int) -> list[str]:
 def _sliding(model: Architecture, layers: int) -> list[str]:
     fields = model.fields
     window = fields.get("sliding_window")
-    if window in (None, 0) or not fields.flag("use_sliding_window", default=model.model_type not in _WINDOW_BY_SWITCH):
+    if window in (None, 0) or not fields.get_bool(
+        "use_sliding_window", default=model.model_type not in _WINDOW_BY_SWITCH
+    ):
         return [_ALL] * layers
-    pattern = fields.optional_whole("sliding_window_pattern")
+    pattern = fields.get_int("sliding_window_pattern")
     if pattern is not None:
         return [_WINDOW if (index + 1) % pattern else _ALL for index in range(layers)]
     if model.model_type in _WINDOW_BY_SWITCH:
-        first = fields.count("max_window_layers")
+        first = fields.get_count("max_window_layers")
         return [_ALL] * min(first, layers) + [_WINDOW] * max(0, layers - first)
     if model.model_type in _ALL_IN_A_WINDOW:
         return [_WINDOW] * layers

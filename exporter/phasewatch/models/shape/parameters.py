@@ -64,8 +64,8 @@ def count_parameters(model: Architecture) -> ParameterCounts:
     recipe = RECIPES.get(model.model_type)
     if recipe is None:
         raise fields.error("model_type", "the weights of this architecture are not counted from its config.json")
-    layers, hidden = fields.whole("num_hidden_layers", MAX_LAYERS), fields.whole("hidden_size")
-    head = fields.whole("vocab_size") * hidden
+    layers, hidden = fields.require_int("num_hidden_layers", MAX_LAYERS), fields.require_int("hidden_size")
+    head = fields.require_int("vocab_size") * hidden
     attention = small = 0
     for kind in read_attention_layers(model):
         matrices, rest = _latent(fields, kind) if kind.latent else _grouped(fields, recipe, kind)
@@ -73,7 +73,7 @@ def count_parameters(model: Architecture) -> ParameterCounts:
         small += kind.layers * rest
     small += hidden * (recipe.layer_norms * layers + 1)
     if recipe.mixture is None:
-        feed_forward = layers * 3 * hidden * fields.whole("intermediate_size")
+        feed_forward = layers * 3 * hidden * fields.require_int("intermediate_size")
         small += layers * _feed_forward_bias(fields)
         experts = None
     else:
@@ -107,14 +107,14 @@ def read_routing(fields: JsonFields) -> tuple[int, int] | None:
 
 
 def _one_of(fields: JsonFields, keys: tuple[str, ...]) -> int | None:
-    told = {fields.count(key) for key in keys} - {0}
+    told = {fields.get_count(key) for key in keys} - {0}
     if len(told) > 1:
         raise fields.error(keys[0], f"contradicts {' or '.join(keys[1:])}")
     return next(iter(told), None)
 
 
 def _is_tied(model: Architecture) -> bool:
-    told = model.tied()
+    told = model.read_tied_embeddings()
     if len(told) > 1:
         raise model.fields.error("tie_word_embeddings", "contradicts what the file says as a whole")
     return next(iter(told), model.fields.get("tie_word_embeddings") is True)
@@ -122,9 +122,13 @@ def _is_tied(model: Architecture) -> bool:
 
 def _grouped(fields: JsonFields, recipe: Recipe, kind: AttentionLayers) -> tuple[int, int]:
     """Matrices of one layer of grouped-query attention, and the rest of it."""
-    queries, keys, hidden = kind.heads * kind.head_size, kind.key_heads * kind.head_size, fields.whole("hidden_size")
+    queries, keys, hidden = (
+        kind.heads * kind.head_size,
+        kind.key_heads * kind.head_size,
+        fields.require_int("hidden_size"),
+    )
     small = 0
-    if recipe.always_biased or fields.flag("attention_bias", default=False):
+    if recipe.always_biased or fields.get_bool("attention_bias", default=False):
         match recipe.bias:
             case Bias.INPUTS:
                 small += queries + 2 * keys
@@ -132,7 +136,7 @@ def _grouped(fields: JsonFields, recipe: Recipe, kind: AttentionLayers) -> tuple
                 small += queries + 2 * keys + hidden
             case Bias.NONE:
                 raise fields.error("attention_bias", "no such model of this architecture is known")
-    if not recipe.norm_by_key or fields.flag("use_qk_norm", default=False):
+    if not recipe.norm_by_key or fields.get_bool("use_qk_norm", default=False):
         match recipe.norm:
             case Norm.HEAD:
                 small += 2 * kind.head_size
@@ -145,12 +149,12 @@ def _grouped(fields: JsonFields, recipe: Recipe, kind: AttentionLayers) -> tuple
 
 def _latent(fields: JsonFields, kind: AttentionLayers) -> tuple[int, int]:
     """Matrices of one layer of latent attention, and its norms (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
-    hidden, rank = fields.whole("hidden_size"), fields.whole("kv_lora_rank")
-    position, key, value = (fields.whole(name) for name in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
-    if fields.flag("attention_bias", default=False):
+    hidden, rank = fields.require_int("hidden_size"), fields.require_int("kv_lora_rank")
+    position, key, value = (fields.require_int(name) for name in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
+    if fields.get_bool("attention_bias", default=False):
         raise fields.error("attention_bias", "no such model of this architecture is known")
     queries = kind.heads * (key + position)
-    query_rank = fields.optional_whole("q_lora_rank")
+    query_rank = fields.get_int("q_lora_rank")
     matrices = hidden * (rank + position) + rank * kind.heads * (key + value) + kind.heads * value * hidden
     if query_rank is None:
         return matrices + hidden * queries, rank
@@ -158,26 +162,26 @@ def _latent(fields: JsonFields, kind: AttentionLayers) -> tuple[int, int]:
 
 
 def _feed_forward_bias(fields: JsonFields) -> int:
-    if not fields.flag("mlp_bias", default=False):
+    if not fields.get_bool("mlp_bias", default=False):
         return 0
-    return 2 * fields.whole("intermediate_size") + fields.whole("hidden_size")
+    return 2 * fields.require_int("intermediate_size") + fields.require_int("hidden_size")
 
 
 def _mixture(fields: JsonFields, mixture: Mixture, layers: int) -> tuple[int, int, ExpertParameters | None]:
     """Matrices that every token passes, routers, and the experts of a mixture."""
-    hidden = fields.whole("hidden_size")
+    hidden = fields.require_int("hidden_size")
     routed = read_routing(fields)
     if routed is None:
         raise fields.error(_EXPERTS[0], "missing; expected a whole number above 0")
     total, per_token = routed
     holding = _holding(fields, mixture.placement, layers)
-    width = fields.whole(mixture.width)
+    width = fields.require_int(mixture.width)
     each = 3 * hidden * width + (2 * width + hidden if mixture.expert_bias else 0)
     shared = 0
     if mixture.shared_width is not None:
-        shared_count = 1 if mixture.shared_count is None else fields.count(mixture.shared_count)
-        shared = shared_count and shared_count * fields.whole(mixture.shared_width)
-    dense_width = fields.whole(mixture.dense_width) if holding < layers else 0
+        shared_count = 1 if mixture.shared_count is None else fields.get_count(mixture.shared_count)
+        shared = shared_count and shared_count * fields.require_int(mixture.shared_width)
+    dense_width = fields.require_int(mixture.dense_width) if holding < layers else 0
     router = total * (hidden + mixture.router_bias) + (hidden if mixture.shared_gate else 0)
     return (
         3 * hidden * (shared * holding + dense_width * (layers - holding)),
@@ -192,13 +196,13 @@ def _holding(fields: JsonFields, placement: Placement, layers: int) -> int:
         case Placement.EVERY:
             return layers
         case Placement.STEP:
-            step = fields.optional_whole("decoder_sparse_step") or 1
-            dense = frozenset(fields.wholes("mlp_only_layers"))
+            step = fields.get_int("decoder_sparse_step") or 1
+            dense = frozenset(fields.get_ints("mlp_only_layers"))
             return sum((index + 1) % step == 0 and index not in dense for index in range(layers))
         case Placement.AFTER_FIRST:
-            step = fields.optional_whole("moe_layer_freq") or 1
-            return sum(index % step == 0 for index in range(fields.count("first_k_dense_replace"), layers))
+            step = fields.get_int("moe_layer_freq") or 1
+            return sum(index % step == 0 for index in range(fields.get_count("first_k_dense_replace"), layers))
         case Placement.INTERLEAVED:
-            told = fields.wholes("moe_layers")
-            step = fields.whole("interleave_moe_layer_step")
+            told = fields.get_ints("moe_layers")
+            step = fields.require_int("interleave_moe_layer_step")
             return sum(0 <= index < layers for index in set(told)) if told else layers // step

@@ -62,7 +62,7 @@ def read_quantisation(model: Architecture) -> Quantisation:
         ModelError: the file does not say, or names a format that is not known here.
     """
     read_dtype_bytes(model)
-    fields = model.quantisation()
+    fields = model.read_quantisation_config()
     if fields is None:
         return Quantisation()
     bits, precision = _width(fields)
@@ -82,14 +82,14 @@ def read_quantisation(model: Architecture) -> Quantisation:
 
 def _width(fields: JsonFields) -> tuple[float, Precision | None]:
     """Bits per parameter of a quantised layer, and what it is multiplied in."""
-    method = fields.text("quant_method")
+    method = fields.get_text("quant_method")
     match method:
         case "fp8":
-            block = fields.wholes("weight_block_size")
+            block = fields.get_ints("weight_block_size")
             scales = 32 / (block[0] * block[1]) if len(block) == 2 and min(block) > 0 else 0.0  # noqa: PLR2004  # rows, columns
             return 8 + scales, Precision.FP8
         case "awq" | "gptq":
-            bits = fields.whole("bits", 8)
+            bits = fields.require_int("bits", 8)
             return bits + _scales(fields, bits), Precision.BITS16
         case "bitsandbytes":
             return _bitsandbytes(fields)
@@ -106,51 +106,51 @@ def _scales(fields: JsonFields, zero_point_bits: int) -> float:
     """Bits per parameter for a 16-bit scale and a zero point of each group."""
     if fields.get("group_size") == -1:  # one group for each output, which is some thousand wide
         return 0.0
-    return (16 + zero_point_bits) / fields.whole("group_size")
+    return (16 + zero_point_bits) / fields.require_int("group_size")
 
 
 def _bitsandbytes(fields: JsonFields) -> tuple[float, Precision | None]:
-    if fields.flag("load_in_8bit", default=False):
+    if fields.get_bool("load_in_8bit", default=False):
         return 8.0, None  # a few columns are multiplied in 16 bits
-    if not fields.flag("load_in_4bit", default=False):
+    if not fields.get_bool("load_in_4bit", default=False):
         raise fields.error("load_in_4bit", "expected this or load_in_8bit to be true")
-    twice = fields.flag("bnb_4bit_use_double_quant", default=False)
+    twice = fields.get_bool("bnb_4bit_use_double_quant", default=False)
     return 4 + (8 / 64 + 32 / (64 * 256) if twice else 32 / 64), Precision.BITS16
 
 
 def _compressed_tensors(fields: JsonFields) -> tuple[float, Precision | None]:
-    groups = fields.section("config_groups")
+    groups = fields.get_section("config_groups")
     if groups is None or not groups.values:
         raise fields.error("config_groups", "missing; expected at least one group")
     widths = set()
     for name in groups.values:
-        group = groups.section(name)
-        weights = None if group is None else group.section("weights")
+        group = groups.get_section(name)
+        weights = None if group is None else group.get_section("weights")
         if group is None or weights is None:
             raise groups.error(f"{name}.weights", "missing; expected what weights are quantised to")
-        if group.texts("targets") != ["Linear"]:
+        if group.get_texts("targets") != ["Linear"]:
             raise group.error("targets", "only groups of all linear layers are counted")
-        widths.add(_group_width(weights, group.section("input_activations")))
+        widths.add(_group_width(weights, group.get_section("input_activations")))
     if len(widths) > 1:
         raise fields.error("config_groups", "groups of different widths are not counted")
     return widths.pop()
 
 
 def _group_width(weights: JsonFields, activations: JsonFields | None) -> tuple[float, Precision | None]:
-    bits, kind = weights.whole("num_bits", 16), weights.text("type") or "int"
-    size = weights.optional_whole("group_size") if weights.get("group_size") != -1 else None
+    bits, kind = weights.require_int("num_bits", 16), weights.get_text("type") or "int"
+    size = weights.get_int("group_size") if weights.get("group_size") != -1 else None
     scale_bits = 8 if (bits, kind) == (_FP4_BITS, "float") else 16
-    zero_point = 0 if weights.flag("symmetric", default=True) else bits
+    zero_point = 0 if weights.get_bool("symmetric", default=True) else bits
     width = bits + (0.0 if size is None else (scale_bits + zero_point) / size)
     if activations is None:
         return width, Precision.BITS16
-    if bits == _INT8_BITS and activations.optional_whole("num_bits") == bits and activations.text("type") == kind:
+    if bits == _INT8_BITS and activations.get_int("num_bits") == bits and activations.get_text("type") == kind:
         return width, Precision.FP8 if kind == "float" else Precision.INT8
     return width, None
 
 
 def _modelopt(fields: JsonFields) -> tuple[float, Precision | None]:
-    algorithm = fields.text("quant_algo")
+    algorithm = fields.get_text("quant_algo")
     match algorithm:
         case "FP8":
             return 8.0, Precision.FP8
@@ -161,9 +161,9 @@ def _modelopt(fields: JsonFields) -> tuple[float, Precision | None]:
 
 def _head_is_quantised(fields: JsonFields) -> bool:
     """Whether the head is, unless it is among the modules that are left out."""
-    return fields.flag("lm_head", default=False) or fields.text("quant_method") == "compressed-tensors"
+    return fields.get_bool("lm_head", default=False) or fields.get_text("quant_method") == "compressed-tensors"
 
 
 def _skipped(fields: JsonFields) -> Iterator[str]:
     for key in _SKIPPED_KEYS:
-        yield from fields.texts(key)
+        yield from fields.get_texts(key)

@@ -46,11 +46,11 @@ def _refuse_uneven_formats(model: Architecture) -> None:
     Raises:
         ModelError: modules have widths of their own (GPTQModel's `dynamic`), or zeros are left out (2:4).
     """
-    fields = model.quantisation()
+    fields = model.read_quantisation_config()
     if fields is None:
         return
     if not is_empty(fields.get("dynamic")):
         raise fields.error("dynamic", "modules of different widths are not counted")
-    sparsity = fields.section("sparsity_config")
-    if sparsity is not None and sparsity.values and sparsity.text("format") != "dense":
+    sparsity = fields.get_section("sparsity_config")
+    if sparsity is not None and sparsity.values and sparsity.get_text("format") != "dense":
         raise fields.error("sparsity_config", "weights without their zeros are not counted")

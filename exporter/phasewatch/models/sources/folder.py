@@ -47,11 +47,11 @@ def read_folder_costs(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts
     reasons = Reasons()
     home = reasons.attempt(lambda: _home(folder))
     if home is None:
-        return ModelCosts(), reasons.told()
+        return ModelCosts(), reasons.as_tuple()
     model = reasons.attempt(lambda: _model(home))
     costs = _weights(home, model, reasons)
     if model is None:
-        return costs, reasons.told()
+        return costs, reasons.as_tuple()
     cache = reasons.attempt(lambda: compute_kv_cache(model))
     if cache is not None and cache.bytes_per_element is None and cache_dtype.lower() == AUTO:
         reasons.attempt(lambda: read_element_bytes(model))
@@ -62,7 +62,7 @@ def read_folder_costs(folder: Path, cache_dtype: str = AUTO) -> tuple[ModelCosts
         precision=reasons.attempt(lambda: _precision(home, model)),
         sparse=costs.sparse or _is_sparse(model),
     )
-    return known, reasons.told()
+    return known, reasons.as_tuple()
 
 
 def _home(folder: Path) -> Path:
@@ -146,9 +146,9 @@ def _exact_reads(home: Path, model: Architecture, tensors: tuple[Tensor, ...]) -
             f"{home}: weights in 32 bits, which most servers turn into 16, so what a step reads is not known"
         )
     experts, per_token = read_routing(model.fields) or (0, 0)
-    tied = model.tied()
+    tied = model.read_tied_embeddings()
     layout = ModelStructure(
-        layers=model.fields.whole("num_hidden_layers", MAX_LAYERS),
+        layers=model.fields.require_int("num_hidden_layers", MAX_LAYERS),
         experts=experts,
         per_token=per_token,
         tied=next(iter(tied)) if len(tied) == 1 else None,

@@ -29,7 +29,7 @@ def read_show_costs(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
     reasons = Reasons()
     top = reasons.attempt(lambda: _object(answer))
     if top is None:
-        return ModelCosts(), reasons.told()
+        return ModelCosts(), reasons.as_tuple()
     tensors = reasons.attempt(lambda: tuple(_tensors(top)))
     named = reasons.attempt(lambda: _info(top))
     reads: WeightReads | None = None
@@ -49,7 +49,7 @@ def read_show_costs(answer: object) -> tuple[ModelCosts, tuple[str, ...]]:
         precision=None if tensors is None else _precision(top),
         sparse=has_experts(tensors or ()) or (named is not None and bool(named[1].get("expert_count"))),
     )
-    return costs, reasons.told()
+    return costs, reasons.as_tuple()
 
 
 def _object(answer: object) -> JsonFields:
@@ -60,8 +60,8 @@ def _object(answer: object) -> JsonFields:
 
 def _info(top: JsonFields) -> tuple[str, JsonFields]:
     """The name of the architecture, and the keys below it."""
-    info = top.section("model_info")
-    architecture = None if info is None else info.text("general.architecture")
+    info = top.get_section("model_info")
+    architecture = None if info is None else info.get_text("general.architecture")
     if info is None or not architecture:
         raise top.error("model_info.general.architecture", "missing; does this server tell of its models?")
     prefix = f"{architecture}."
@@ -70,15 +70,15 @@ def _info(top: JsonFields) -> tuple[str, JsonFields]:
 
 
 def _layout(info: JsonFields) -> ModelStructure:
-    experts = info.count("expert_count")
-    per_token = info.whole("expert_used_count") if experts else 0
+    experts = info.get_count("expert_count")
+    per_token = info.require_int("expert_used_count") if experts else 0
     if per_token > experts:
         raise info.error("expert_used_count", f"{per_token} of only {experts} experts")
     return ModelStructure(count_layers(info), experts, per_token)
 
 
 def _tensors(top: JsonFields) -> Iterator[Tensor]:
-    entries = top.items("tensors")
+    entries = top.get_list("tensors")
     if not entries or len(entries) > _MOST_TENSORS:
         raise top.error(
             "tensors", "missing; Ollama tells them of GGUF models since 0.6.1, so the weights are not known"
@@ -96,7 +96,7 @@ def _tensor(top: JsonFields, key: str, entry: Any) -> Tensor:
     if not isinstance(entry, Mapping):
         raise top.error(key, f"expected an object, found {shorten(entry)}")
     fields = JsonFields(entry, f"{top.place}{key}.")
-    name, kind, shape = fields.text("name"), fields.text("type"), fields.wholes("shape")
+    name, kind, shape = fields.get_text("name"), fields.get_text("type"), fields.get_ints("shape")
     if not name:
         raise fields.error("name", "missing; expected text")
     if kind is None or kind.upper() not in TYPE_SIZES:
@@ -112,5 +112,5 @@ def _tensor(top: JsonFields, key: str, entry: Any) -> Tensor:
 
 def _precision(top: JsonFields) -> Precision | None:
     """16 bit if all tensors are kept so. What llama.cpp multiplies others in depends on the device."""
-    kinds = {str(entry["type"]).upper() for entry in top.items("tensors")}
+    kinds = {str(entry["type"]).upper() for entry in top.get_list("tensors")}
     return Precision.BITS16 if kinds <= _BITS16_TYPES else None

@@ -10,13 +10,13 @@ from tests.support.model_folders import load_config, load_model
 def test_a_plain_file_is_the_language_model_itself() -> None:
     found = load_model("llama-3.1-8b")
     assert (found.model_type, found.nested, found.towers) == ("llama", False, False)
-    assert found.fields.whole("hidden_size") == 4096
+    assert found.fields.require_int("hidden_size") == 4096
 
 
 def test_a_multimodal_file_nests_the_language_model() -> None:
     found = load_model("gemma-3-27b")
     assert (found.model_type, found.nested, found.towers) == ("gemma3_text", True, True)
-    assert found.fields.whole("hidden_size") == 5376
+    assert found.fields.require_int("hidden_size") == 5376
 
 
 def test_an_omni_file_nests_it_twice() -> None:
@@ -26,7 +26,7 @@ def test_an_omni_file_nests_it_twice() -> None:
     )
     assert (found.model_type, found.nested, found.towers) == ("qwen3_moe", True, True)
     with pytest.raises(ModelError, match=r"^config\.json: thinker_config\.text_config\.vocab_size: missing"):
-        found.fields.whole("vocab_size")
+        found.fields.require_int("vocab_size")
 
 
 def test_a_file_with_pictures_beside_the_keys_of_the_language_model_has_towers() -> None:
@@ -37,22 +37,22 @@ def test_a_file_with_pictures_beside_the_keys_of_the_language_model_has_towers()
 def test_what_gemma_3_leaves_out_is_the_default_of_its_class() -> None:
     fields = load_model("gemma-3-4b").fields
     left_out = ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window_pattern")
-    assert [fields.whole(key) for key in left_out] == [262_208, 8, 4, 256, 6]
+    assert [fields.require_int(key) for key in left_out] == [262_208, 8, 4, 256, 6]
 
 
 def test_what_is_told_once_for_all_parts_counts_for_the_language_model() -> None:
-    assert load_model("gemma-3-27b").text("torch_dtype") == "bfloat16"
-    assert load_model("llama-4-scout").tied() == {False}
+    assert load_model("gemma-3-27b").get_text("torch_dtype") == "bfloat16"
+    assert load_model("llama-4-scout").read_tied_embeddings() == {False}
 
 
 def test_a_table_may_be_said_to_be_tied_once_or_twice_or_not_at_all() -> None:
     text = {"model_type": "llama", "tie_word_embeddings": True}
-    assert read_architecture(text).tied() == {True}
-    assert read_architecture({"text_config": text, "tie_word_embeddings": True}).tied() == {True}
-    assert read_architecture({"text_config": text, "tie_word_embeddings": False}).tied() == {True, False}
-    assert load_model("gemma-3-27b").tied() == set()
+    assert read_architecture(text).read_tied_embeddings() == {True}
+    assert read_architecture({"text_config": text, "tie_word_embeddings": True}).read_tied_embeddings() == {True}
+    assert read_architecture({"text_config": text, "tie_word_embeddings": False}).read_tied_embeddings() == {True, False}
+    assert load_model("gemma-3-27b").read_tied_embeddings() == set()
     with pytest.raises(ModelError, match=r"^config\.json: tie_word_embeddings: expected true or false, found 'no'$"):
-        read_architecture({"model_type": "llama", "tie_word_embeddings": "no"}).tied()
+        read_architecture({"model_type": "llama", "tie_word_embeddings": "no"}).read_tied_embeddings()
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 5, True])
