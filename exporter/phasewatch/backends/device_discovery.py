@@ -10,8 +10,9 @@ from phasewatch.backends.equipment import detect_local_devices, is_local
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.log import logger
 from phasewatch.config.settings import Target
-from phasewatch.hardware.detect import ReportedDevice, parse_dcgm_page
+from phasewatch.hardware.dcgm import parse_dcgm_page
 from phasewatch.hardware.facts import DeviceFacts
+from phasewatch.hardware.reported import ReportedDevice
 from phasewatch.scrape.http import HTTP_OK, get, new_client
 
 RETRY_TICKS: Final = 4

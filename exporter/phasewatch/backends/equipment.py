@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 from phasewatch.config.settings import Target
 from phasewatch.hardware.combine import combine_device_facts
-from phasewatch.hardware.detect import DetectedDevices, ReportedDevice, detect_amd_devices, detect_nvidia_devices
+from phasewatch.hardware.detect import detect_amd_devices, detect_nvidia_devices
 from phasewatch.hardware.facts import DeviceFacts, DeviceLayout
 from phasewatch.hardware.measurement_file import load_stored_measurement
+from phasewatch.hardware.reported import DetectedDevices, ReportedDevice
 from phasewatch.models.costs import ModelCosts
 from phasewatch.models.errors import shorten
 from phasewatch.models.settings import ModelSettings

@@ -1,1 +1,1 @@
-"""What a target runs on: the table of devices, how a reported name resolves, and what the machine itself tells."""
+"""Devices: the shipped table, name resolution, detection through drivers or DCGM, and measured memory bandwidth."""

@@ -1,4 +1,4 @@
-"""What is known of the devices behind a target, wherever it comes from."""
+"""The devices of a target: what they are, how fast they are, and where each figure comes from."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,29 +6,29 @@ from typing import Final
 
 MIN_MEMORY_BANDWIDTH: Final = 1e9
 MAX_MEMORY_BANDWIDTH: Final = 1e14
-"""Bytes per second that the memory of a device can have: what is beyond is a slip of the unit."""
+"""Plausible memory bandwidth of one device, bytes per second. A value outside is in the wrong unit."""
 
 MIN_COMPUTE_RATE: Final = 1e9
 MAX_COMPUTE_RATE: Final = 1e17
-"""Operations per second of a device, likewise."""
+"""Plausible compute rate of one device, operations per second."""
 
 MAX_DEVICES: Final = 1024
-"""Of one server; the largest have 16 GPUs of 7 instances each, and a few of them may work together."""
+"""Devices of one server. The largest have 16 GPUs of 7 MIG instances each, and several may form one server."""
 
 
 class DeviceLayout(StrEnum):
-    """How several devices share one model."""
+    """How several devices share one model: the `layout` key of a target's devices."""
 
     TENSOR = "tensor"
-    """Each holds a slice of every layer and all work on the same step: bandwidths add."""
+    """Each device holds a slice of every layer and all work on the same step: bandwidths add up."""
     PIPELINE = "pipeline"
-    """Each holds some of the layers and a token visits one after the other: times add."""
+    """Each device holds some of the layers and a token visits them in turn: times add up."""
     REPLICA = "replica"
-    """Each holds the whole model and serves requests of its own."""
+    """Each device holds the whole model and serves its own requests."""
 
 
 class DeviceSource(StrEnum):
-    """Where a figure comes from: the `source` label of the device metrics."""
+    """Where a figure of a device comes from: the `source` label of the device metrics."""
 
     CONFIG = "config"
     TABLE = "table"
@@ -37,7 +37,7 @@ class DeviceSource(StrEnum):
 
 
 class Precision(StrEnum):
-    """The number format that matrix products are computed in."""
+    """Number format of the matrix multiplications."""
 
     BITS16 = "16bit"
     FP8 = "fp8"
@@ -46,7 +46,7 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ComputeRates:
-    """Dense operations per second of one device by precision, as the vendor publishes them; None where it does not."""
+    """Dense operations per second of one device, by precision, as published by the vendor; None if unpublished."""
 
     bits16: float | None = None
     fp8: float | None = None
@@ -55,17 +55,17 @@ class ComputeRates:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """The devices of one target.
+    """The devices of one target. A figure is None if it is unknown.
 
     Attributes:
-        name: as in the table, or as reported where the table has none; None if only figures are known.
-        count: how many.
-        layout: how they share the model; without meaning for one.
-        memory_bandwidth: bytes per second of one device.
-        bandwidth_source: where that comes from.
-        compute: of one device.
-        compute_source: where that comes from.
-        cpu_memory_bandwidth: bytes per second of the host's memory, for the part of a model that does not fit.
+        name: name in the table, or the reported name if the table has none; None if only figures are known.
+        count: number of devices.
+        layout: how they share the model; meaningless for a single device.
+        memory_bandwidth: of one device, bytes per second.
+        bandwidth_source: where the memory bandwidth comes from.
+        compute: compute rates of one device.
+        compute_source: where the compute rates come from.
+        cpu_memory_bandwidth: of the host's memory, bytes per second, for the part of a model that does not fit.
     """
 
     name: str | None = None
@@ -79,7 +79,7 @@ class DeviceFacts:
 
 
 def parse_bandwidth(value: object) -> float | None:
-    """Bytes per second, if that can be the bandwidth of a device's memory: 1 GB/s to 100 TB/s."""
+    """The value as bytes per second if it is a plausible memory bandwidth (1 GB/s to 100 TB/s); None otherwise."""
     if isinstance(value, int | float) and MIN_MEMORY_BANDWIDTH <= value <= MAX_MEMORY_BANDWIDTH:
         return float(value)
     return None

@@ -1,4 +1,4 @@
-"""What a part of a device gets of it: NVIDIA's MIG instances and AMD's partitions."""
+"""Share of a device that one of its partitions gets: NVIDIA MIG instances and AMD compute partitions."""
 
 import re
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ MIG_SLICES: Final[Mapping[str, int]] = {
     "RTX PRO 6000 Blackwell Max-Q": 4,
     "RTX PRO 6000 Blackwell Server": 4,
 }
-"""Compute slices of the devices that can be split, by their name in the table (NVIDIA's MIG user guide: supported
-GPUs, and supported profiles)."""
+"""Compute slices of the devices that support MIG, by their name in the table (NVIDIA MIG user guide: supported GPUs
+and supported profiles)."""
 
 AMD_DIES: Final[Mapping[str, int]] = {
     "Instinct MI300A": 6,
@@ -45,63 +45,68 @@ AMD_DIES: Final[Mapping[str, int]] = {
     "Instinct MI350X": 8,
     "Instinct MI355X": 8,
 }
-"""Compute dies of the devices that can be partitioned; in CPX mode each is a device of its own."""
+"""Compute dies of the devices that can be partitioned; in CPX mode each die is a separate device."""
 
 _MEMORY_SLICES: Final[Mapping[int, Mapping[int, tuple[int, ...]]]] = {
     4: {1: (2,), 2: (4,), 4: (8,)},
     7: {1: (1, 2), 2: (2,), 3: (4,), 4: (4,), 7: (8,)},
 }
-"""Eighths of the memory that a profile can have, by the slices of the device and of the profile (same source)."""
+"""Eighths of the memory that a profile can have, by the compute slices of the device and of the profile (NVIDIA MIG
+user guide)."""
 
 MIG_PROFILE: Final = r"(?:[1-7]c\.)?[1-7]g\.\d{1,3}gb(?:[+-][a-z]{2,4}(?:\.[a-z]{2,4})?){0,3}"
-"""Such as `3g.40gb`, `1g.10gb+me` or, for a compute instance within one, `1c.3g.40gb`."""
+"""MIG profiles such as `3g.40gb`, `1g.10gb+me` or, for a compute instance within a GPU instance, `1c.3g.40gb`."""
 
-_MIG_PARTS: Final = re.compile(r"(?:(?P<compute>\d)c\.)?(?P<slices>\d)g\.(?P<memory>\d+)gb")
+_MIG_NUMBERS: Final = re.compile(r"(?:(?P<compute>\d)c\.)?(?P<slices>\d)g\.(?P<memory>\d+)gb")
 _MIG: Final = re.compile(MIG_PROFILE, re.IGNORECASE | re.ASCII)
 _AMD_MODES: Final[Mapping[str, int]] = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionShare:
-    """What a part gets of its device, as shares from 0 to 1."""
+    """Share of its device that a partition gets, each from 0 to 1."""
 
     memory_bandwidth: float
     compute: float
 
 
 def compute_partition_share(device: Device, profile: str) -> PartitionShare | None:
-    """What a part gets of its device; None if the device cannot be split like that.
+    """The share of its device that a partition gets; None if the device has no such partition.
 
-    Memory bandwidth goes with the slices of memory, which a profile's memory size tells, and compute with the slices
-    of compute (NVIDIA's MIG user guide: fraction of memory, fraction of SMs). A partition of AMD's gets its even part
-    of both.
+    For MIG, memory bandwidth is proportional to the memory slices, which the memory size in the profile implies, and
+    compute to the compute slices (NVIDIA MIG user guide: fraction of memory, fraction of SMs). AMD partitions divide
+    both evenly.
 
     Args:
-        device: the whole.
+        device: the whole device.
         profile: such as `3g.40gb` (MIG) or `CPX` (AMD).
     """
     if _MIG.fullmatch(profile):
-        return _mig_share(device, profile.lower())
+        return _compute_mig_share(device, profile.lower())
     mode = profile.upper()
     if device.name not in AMD_DIES:
         return None
-    parts = AMD_DIES[device.name] if mode == "CPX" else _AMD_MODES.get(mode)
-    return PartitionShare(1 / parts, 1 / parts) if parts and AMD_DIES[device.name] % parts == 0 else None
-
-
-def scale_rates(rates: ComputeRates, part: float) -> ComputeRates:
-    """The compute rates of a part."""
-    return ComputeRates(*(None if rate is None else rate * part for rate in (rates.bits16, rates.fp8, rates.int8)))
-
-
-def _mig_share(device: Device, profile: str) -> PartitionShare | None:
-    parts, whole = _MIG_PARTS.match(profile), MIG_SLICES.get(device.name)
-    if parts is None or whole is None:
+    partitions = AMD_DIES[device.name] if mode == "CPX" else _AMD_MODES.get(mode)
+    if not partitions or AMD_DIES[device.name] % partitions:
         return None
-    slices, compute = int(parts["slices"]), int(parts["compute"] or parts["slices"])
-    # Names round the size, and what is usable is less than nominal (B300: 269 of 288 GB), so the nearest is meant.
-    told = 8 * float(parts["memory"]) * GIB / device.memory[0][1]
-    possible = [eighths for eighths in _MEMORY_SLICES[whole].get(slices, ()) if abs(told / eighths - 1) < 1 / 4]
+    return PartitionShare(1 / partitions, 1 / partitions)
+
+
+def scale_rates(rates: ComputeRates, factor: float) -> ComputeRates:
+    """Compute rates multiplied by a factor; unknown rates stay unknown."""
+    return ComputeRates(*(None if rate is None else rate * factor for rate in (rates.bits16, rates.fp8, rates.int8)))
+
+
+def _compute_mig_share(device: Device, profile: str) -> PartitionShare | None:
+    numbers, device_slices = _MIG_NUMBERS.match(profile), MIG_SLICES.get(device.name)
+    if numbers is None or device_slices is None:
+        return None
+    slices, compute = int(numbers["slices"]), int(numbers["compute"] or numbers["slices"])
+    # Profile names round the size, and less than the nominal size is usable (B300: 269 of 288 GB): take the nearest.
+    stated = 8 * float(numbers["memory"]) * GIB / device.memory[0][1]
+    possible = [
+        eighths for eighths in _MEMORY_SLICES[device_slices].get(slices, ()) if abs(stated / eighths - 1) < 1 / 4
+    ]
     if compute > slices or len(possible) != 1:
         return None
-    return PartitionShare(possible[0] / 8, compute / whole)
+    return PartitionShare(possible[0] / 8, compute / device_slices)

@@ -1,16 +1,23 @@
-"""What `phasewatch devices` prints."""
+"""Text output of `phasewatch devices`."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from phasewatch.hardware.measure import MemoryMeasurement
 from phasewatch.hardware.measurement_file import StoredMeasurement
-from phasewatch.hardware.resolve import AmbiguousDevice, ResolvedDevice, UnknownDevice, format_memory, resolve_device
+from phasewatch.hardware.resolve import (
+    AmbiguousDevice,
+    ResolvedDevice,
+    UnknownDevice,
+    UnresolvedDevice,
+    format_memory,
+    resolve_device,
+)
 from phasewatch.hardware.table import Device
-from phasewatch.hardware.wording import CPU, explain_unresolved, means_this_machine
+from phasewatch.hardware.wording import CPU, explain_unresolved, is_this_machine
 
-_HEADS: Final = ("NAME", "MEMORY", "GB/s", "16-BIT TFLOPS", "FP8 TFLOPS", "STATUS")
-_LEFT: Final = (True, False, False, False, False, True)
+_COLUMNS: Final = ("NAME", "MEMORY", "GB/s", "16-BIT TFLOPS", "FP8 TFLOPS", "STATUS")
+_LEFT_ALIGNED: Final = (True, False, False, False, False, True)
 _STATUS: Final = {
     "doc": "seen in a document",
     "db": "taken from a collection",
@@ -20,13 +27,13 @@ _STATUS: Final = {
 
 
 def format_table(devices: Sequence[Device], stored: StoredMeasurement) -> str:
-    """The table of devices, and this machine's own memory."""
-    rows = [_HEADS, *map(_row, devices)]
+    """The table of devices, followed by this machine's measured memory bandwidth."""
+    rows = [_COLUMNS, *map(_format_row, devices)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
             cell.ljust(width) if left else cell.rjust(width)
-            for cell, width, left in zip(row, widths, _LEFT, strict=True)
+            for cell, width, left in zip(row, widths, _LEFT_ALIGNED, strict=True)
         ).rstrip()
         for row in rows
     ]
@@ -34,49 +41,52 @@ def format_table(devices: Sequence[Device], stored: StoredMeasurement) -> str:
     return "\n".join([*lines, "", f"Status of the bandwidth: {legend}.", format_this_machine(stored)])
 
 
-def _row(device: Device) -> tuple[str, ...]:
+def _format_row(device: Device) -> tuple[str, ...]:
     return (
         device.name,
         format_memory(device) or "-",
-        _figure(device.memory_bandwidth, 1e9),
-        _figure(device.compute.bits16, 1e12),
-        _figure(device.compute.fp8, 1e12),
+        _format_figure(device.memory_bandwidth, 1e9),
+        _format_figure(device.compute.bits16, 1e12),
+        _format_figure(device.compute.fp8, 1e12),
         device.bandwidth_status,
     )
 
 
-def _figure(value: float | None, unit: float) -> str:
+def _format_figure(value: float | None, unit: float) -> str:
     return "-" if value is None else f"{value / unit:.5g}"
 
 
 def format_this_machine(stored: StoredMeasurement) -> str:
-    """What was measured of this machine's memory."""
+    """The measured memory bandwidth of this machine, or why there is none."""
     if stored.memory_bandwidth is None:
         return f"This machine's memory ({CPU}): {stored.reason}; measure it with `phasewatch devices --measure`."
     return f"This machine's memory ({CPU}): {stored.memory_bandwidth / 1e9:.1f} GB/s, measured."
 
 
 def describe_name(name: str, memory: float | None, stored: StoredMeasurement) -> tuple[bool, str]:
-    """Whether a name means one device, and which, or why none and what to do.
+    """Whether a name resolves to one device, and a description of that device or of what is wrong with the name.
 
     Args:
-        name: as it was given.
-        memory: bytes of the device, if they were given.
-        stored: what was measured of this machine's memory.
+        name: as given on the command line.
+        memory: of the device, bytes; None if not given.
+        stored: measured memory bandwidth of this machine.
     """
-    if means_this_machine(name):
+    if is_this_machine(name):
         return stored.memory_bandwidth is not None, format_this_machine(stored)
-    found = resolve_device(name, memory)
-    return (True, _resolved(found)) if isinstance(found, ResolvedDevice) else (False, _unresolved(found))
+    result = resolve_device(name, memory)
+    if isinstance(result, ResolvedDevice):
+        return True, _describe_resolved(result)
+    return False, _describe_unresolved(result)
 
 
-def _resolved(found: ResolvedDevice) -> str:
-    device = found.device
-    part = f", part {found.profile}" if found.profile else ", shared as a virtual GPU" if found.shared else ""
+def _describe_resolved(resolved: ResolvedDevice) -> str:
+    device = resolved.device
+    bandwidth = _format_figure(resolved.memory_bandwidth, 1e9)
+    part = f", part {resolved.profile}" if resolved.profile else ", shared as a virtual GPU" if resolved.shared else ""
     lines = [
-        f"{found.name.strip()}: {device.name}{part}",
-        f"  memory bandwidth  {_figure(found.memory_bandwidth, 1e9)} GB/s ({_status(device.bandwidth_status)})",
-        f"  dense compute     {_rates(found)}",
+        f"{resolved.name.strip()}: {device.name}{part}",
+        f"  memory bandwidth  {bandwidth} GB/s ({_describe_status(device.bandwidth_status)})",
+        f"  dense compute     {_describe_rates(resolved)}",
         f"  memory            {format_memory(device) or 'unknown'}{' (of the whole)' if part else ''}",
         f"  source            {device.source}",
     ]
@@ -85,41 +95,46 @@ def _resolved(found: ResolvedDevice) -> str:
     return "\n".join(lines)
 
 
-def _status(status: str) -> str:
+def _describe_status(status: str) -> str:
     return _STATUS.get(status, "status unknown")
 
 
-def _rates(found: ResolvedDevice) -> str:
-    rates = {"16 bit": found.compute.bits16, "fp8": found.compute.fp8, "int8": found.compute.int8}
-    known = [
-        f"{_figure(rate, 1e12)} T{'OPS' if name == 'int8' else 'FLOPS'} ({name})"
+def _describe_rates(resolved: ResolvedDevice) -> str:
+    rates = {"16 bit": resolved.compute.bits16, "fp8": resolved.compute.fp8, "int8": resolved.compute.int8}
+    parts = [
+        f"{_format_figure(rate, 1e12)} T{'OPS' if name == 'int8' else 'FLOPS'} ({name})"
         for name, rate in rates.items()
         if rate
     ]
-    return f"{', '.join(known)} ({_status(found.device.compute_status)})" if known else "unknown"
+    return f"{', '.join(parts)} ({_describe_status(resolved.device.compute_status)})" if parts else "unknown"
 
 
-def _unresolved(found: AmbiguousDevice | UnknownDevice) -> str:
-    if isinstance(found, AmbiguousDevice):
-        lines = [f"{found.name!r} may be any of these; {found.decided_by} decides:"]
+def _describe_unresolved(unresolved: UnresolvedDevice) -> str:
+    if isinstance(unresolved, AmbiguousDevice):
+        lines = [f"{unresolved.name!r} may be any of these; {unresolved.decided_by} decides:"]
         lines += [
-            f"  {device.name}: {format_memory(device) or '-'}, {_figure(device.memory_bandwidth, 1e9)} GB/s"
-            for device in found.candidates
+            f"  {device.name}: {format_memory(device) or '-'}, {_format_figure(device.memory_bandwidth, 1e9)} GB/s"
+            for device in unresolved.candidates
         ]
-        differ = len({device.memory for device in found.candidates}) > 1
+        differ = len({device.memory for device in unresolved.candidates}) > 1
         advice = "Give --memory (device.memory), or one of these names." if differ else "Give one of these names."
         return "\n".join([*lines, advice])
-    return f"{explain_unresolved(found)}\n{_advice(found)}"
+    return f"{explain_unresolved(unresolved)}\n{_advise(unresolved)}"
 
 
-def _advice(found: UnknownDevice) -> str:
-    if found.processor:
+def _advise(unresolved: UnknownDevice) -> str:
+    if unresolved.processor:
         return "Measure it with `phasewatch devices --measure`, and set device: {name: CPU}."
     return "See `phasewatch devices` for all names, or set device.memory_bandwidth in the configuration."
 
 
 def format_measurement(measurement: MemoryMeasurement, path: object) -> str:
-    """A measurement, and how to use it."""
+    """A measurement and how to configure it.
+
+    Args:
+        measurement: the memory bandwidth that was measured.
+        path: file that it was stored in.
+    """
     figure = f"{measurement.memory_bandwidth / 1e9:.1f}"
     by_threads: dict[int, list[str]] = {}
     for run in measurement.runs:

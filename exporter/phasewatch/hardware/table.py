@@ -1,4 +1,4 @@
-"""The table of devices that comes with the program: `devices.csv`, one row per device as its driver shows it."""
+"""The shipped table of devices, `devices.csv`: one row for each device that a driver can report."""
 
 import csv
 import functools
@@ -11,7 +11,7 @@ from typing import Final
 from phasewatch.hardware.facts import ComputeRates
 
 GIB: Final = 2.0**30
-"""Vendors print memory in "GB" and build it in powers of two: a card of 12 GB has 12 of these."""
+"""Bytes of a "GB" of device memory: vendors write GB and build GiB, so a card of 12 GB has 12 of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +19,19 @@ class Device:
     """A row of the table.
 
     Attributes:
-        name: ours; no two rows share one.
-        vendor: as its driver writes it; `CPU` for memory of hosts.
+        name: unique in the table.
+        vendor: as its driver writes it; `CPU` for host memory.
         kind: datacenter, workstation, geforce, laptop, embedded, radeon, apu, arc, apple, cpu, tpu or neuron.
-        aliases: names that drivers report for it. Several devices may share one.
-        memory: sizes that it is sold with, each as the lowest and the highest in bytes, equal where it is one size;
-            empty if unknown.
-        memory_bandwidth: bytes per second, as the vendor publishes it; None if unknown.
+        aliases: names that drivers report for the device. Several devices may share an alias.
+        memory: memory sizes on sale, each as (lowest, highest) in bytes, both equal for a single size; empty if
+            unknown.
+        memory_bandwidth: bytes per second, as published by the vendor; None if unknown.
         compute: dense operations per second.
-        bandwidth_status: how far the bandwidth was checked: `doc` seen in a document, `db` in a collection of others,
-            `rule` follows from a rule, `mem` unconfirmed.
-        compute_status: the same for the compute rates; empty where there are none.
+        bandwidth_status: how the bandwidth was verified: `doc` in a vendor document, `db` in a third-party database,
+            `rule` derived by a rule, `mem` unconfirmed.
+        compute_status: the same for the compute rates; empty if there are none.
         source: where the figures come from.
-        notes: what to know about them.
+        notes: caveats of the figures.
     """
 
     name: str
@@ -49,24 +49,24 @@ class Device:
 
 @functools.cache
 def load_devices() -> tuple[Device, ...]:
-    """The devices that come with the program, in the order of the table."""
+    """The devices of the shipped table, in its order."""
     return parse_devices(resources.files("phasewatch.hardware").joinpath("devices.csv").read_text(encoding="utf-8"))
 
 
 def parse_devices(text: str) -> tuple[Device, ...]:
-    """Read a table.
+    """The devices of a table in CSV.
 
     Args:
-        text: of the file, with its heads in the first line.
+        text: of the file; the first line names the columns.
 
     Raises:
-        ValueError: a column is missing, or a figure is no number above 0; the message names line and column.
+        ValueError: a column is missing, or a figure is not a number above 0; the message names line and column.
     """
     lines = csv.DictReader(text.splitlines(), restval="")
     missing = _COLUMNS - set(lines.fieldnames or ())
     if missing:
         raise ValueError(f"devices.csv:1: columns are missing: {', '.join(sorted(missing))}")
-    return tuple(_device(row, f"devices.csv:{lines.line_num}") for row in lines)
+    return tuple(_parse_row(row, f"devices.csv:{lines.line_num}") for row in lines)
 
 
 _COLUMNS: Final = frozenset(
@@ -88,21 +88,21 @@ _COLUMNS: Final = frozenset(
 )
 
 
-def _device(row: Mapping[str, str], where: str) -> Device:
-    def figure(column: str, unit: float) -> float | None:
-        return _number(row[column], unit, f"{where}: {column}") if row[column] else None
+def _parse_row(row: Mapping[str, str], where: str) -> Device:
+    def parse_figure(column: str, unit: float) -> float | None:
+        return _parse_number(row[column], unit, f"{where}: {column}") if row[column] else None
 
     return Device(
         name=row["name"],
         vendor=row["vendor"],
         kind=row["class"],
         aliases=tuple(alias for alias in row["aliases"].split(";") if alias),
-        memory=_sizes(row["memory_gb"], f"{where}: memory_gb"),
-        memory_bandwidth=figure("bandwidth_gbps", 1e9),
+        memory=_parse_sizes(row["memory_gb"], f"{where}: memory_gb"),
+        memory_bandwidth=parse_figure("bandwidth_gbps", 1e9),
         compute=ComputeRates(
-            bits16=figure("bf16_dense_tflops", 1e12),
-            fp8=figure("fp8_dense_tflops", 1e12),
-            int8=figure("int8_dense_tops", 1e12),
+            bits16=parse_figure("bf16_dense_tflops", 1e12),
+            fp8=parse_figure("fp8_dense_tflops", 1e12),
+            int8=parse_figure("int8_dense_tops", 1e12),
         ),
         bandwidth_status=row["bandwidth_status"],
         compute_status=row["compute_status"],
@@ -111,16 +111,16 @@ def _device(row: Mapping[str, str], where: str) -> Device:
     )
 
 
-def _sizes(text: str, where: str) -> tuple[tuple[float, float], ...]:
-    """`16/32` are two sizes, `8-16` is a range."""
+def _parse_sizes(text: str, where: str) -> tuple[tuple[float, float], ...]:
+    """Memory sizes in bytes. `16/32` are two sizes, `8-16` is a range."""
     sizes = []
     for size in text.split("/") if text else ():
         low, _, high = size.partition("-")
-        sizes.append((_number(low, GIB, where), _number(high or low, GIB, where)))
+        sizes.append((_parse_number(low, GIB, where), _parse_number(high or low, GIB, where)))
     return tuple(sizes)
 
 
-def _number(text: str, unit: float, where: str) -> float:
+def _parse_number(text: str, unit: float, where: str) -> float:
     try:
         number = float(text)
     except ValueError:

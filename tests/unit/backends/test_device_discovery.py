@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 
 from phasewatch.backends.device_discovery import PAGE_LIMIT, RETRY_TICKS, DeviceDiscovery
 from phasewatch.backends.equipment import resolve_devices
-from phasewatch.hardware.detect import DetectedDevices, parse_dcgm_page
+from phasewatch.hardware.dcgm import parse_dcgm_page
 from phasewatch.hardware.facts import DeviceFacts, DeviceLayout, DeviceSource
+from phasewatch.hardware.reported import DetectedDevices
 from tests.support.targets import parse_config
 
 REMOTE = "http://server.invalid:8000"

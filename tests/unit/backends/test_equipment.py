@@ -16,8 +16,8 @@ from phasewatch.backends.equipment import (
 from phasewatch.backends.ollama.devices import resolve_ollama_devices
 from phasewatch.backends.vllm.scraper import resolve_vllm_devices
 from phasewatch.config.settings import Target
-from phasewatch.hardware.detect import ReportedDevice
 from phasewatch.hardware.facts import DeviceLayout, DeviceSource
+from phasewatch.hardware.reported import ReportedDevice
 from phasewatch.models.costs import KvCache, KvLayers, ModelCosts, ModelSource, WeightReads
 from phasewatch.models.settings import ModelSettings
 from tests.support.targets import parse_config

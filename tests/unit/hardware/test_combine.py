@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from phasewatch.hardware.combine import combine_device_facts
-from phasewatch.hardware.detect import ReportedDevice
 from phasewatch.hardware.facts import ComputeRates, DeviceFacts, DeviceLayout, DeviceSource
+from phasewatch.hardware.reported import ReportedDevice
 from phasewatch.hardware.resolve import ResolvedDevice
 from phasewatch.hardware.table import load_devices
 
@@ -14,9 +14,9 @@ L40S = ComputeRates(362.05e12, 733e12, 733e12)
 L40S_REPORTED = ReportedDevice("NVIDIA L40S", 46068 * MIB, None, 864.1e9)
 
 
-def only_note(**told: Any) -> str:
-    """The note of a target without a ceiling."""
-    facts, notes = combine_device_facts(**told)
+def only_note(**configured: Any) -> str:
+    """The only note of a target whose bandwidth is unknown."""
+    facts, notes = combine_device_facts(**configured)
     assert (facts.memory_bandwidth, facts.bandwidth_source) == (None, None)
     (note,) = notes
     return note
@@ -29,7 +29,7 @@ def test_a_configured_name_is_looked_up() -> None:
     )
 
 
-def test_configured_figures_beat_the_table_and_stand_for_all_precisions() -> None:
+def test_configured_figures_override_the_table_and_apply_to_all_precisions() -> None:
     facts, notes = combine_device_facts(name="NVIDIA L40S", memory_bandwidth=800e9, flops=300e12)
     assert facts == DeviceFacts(
         "L40S",
@@ -46,12 +46,12 @@ def test_configured_figures_beat_the_table_and_stand_for_all_precisions() -> Non
     assert notes == ()
 
 
-def test_a_configured_name_beats_what_is_reported() -> None:
+def test_a_configured_name_overrides_the_reported_devices() -> None:
     facts, notes = combine_device_facts(name="NVIDIA L4", reported=[L40S_REPORTED] * 3)
     assert (facts.name, facts.memory_bandwidth, facts.count, notes) == ("L4", 300e9, 1, ())
 
 
-def test_configured_memory_decides_between_devices_of_one_name() -> None:
+def test_configured_memory_selects_among_devices_of_one_name() -> None:
     facts, _ = combine_device_facts(name="NVIDIA GeForce RTX 3080", memory=12e9)
     assert (facts.name, facts.memory_bandwidth) == ("GeForce RTX 3080 (12GB)", 912e9)
 
@@ -65,20 +65,20 @@ def test_an_unknown_configured_name_has_no_ceiling_and_says_how_to_get_one() -> 
     )
 
 
-def test_an_ambiguous_configured_name_names_the_choices() -> None:
+def test_the_note_on_an_ambiguous_configured_name_lists_the_candidates() -> None:
     assert only_note(name="NVIDIA GeForce RTX 3080").startswith(
         "device.name: 'NVIDIA GeForce RTX 3080' may be any of GeForce RTX 3080 (10GB), GeForce RTX 3080 (12GB): "
         "the memory size decides; "
     )
 
 
-def test_a_configured_processor_is_to_be_measured() -> None:
+def test_the_note_on_a_configured_processor_asks_to_measure_it() -> None:
     assert only_note(name="AMD EPYC 9354 32-Core Processor").endswith(
         "run `phasewatch devices --measure` and set device.name to CPU, or set device.memory_bandwidth"
     )
 
 
-def test_the_name_cpu_means_the_memory_that_was_measured() -> None:
+def test_the_name_cpu_stands_for_the_measured_memory() -> None:
     facts, notes = combine_device_facts(name="cpu", measured=29.5e9)
     assert facts == DeviceFacts(
         "CPU", 1, DeviceLayout.TENSOR, 29.5e9, DeviceSource.MEASURED, ComputeRates(), None, cpu_memory_bandwidth=29.5e9
@@ -87,13 +87,13 @@ def test_the_name_cpu_means_the_memory_that_was_measured() -> None:
     assert only_note(name="CPU") == "this machine's memory is not measured: run `phasewatch devices --measure`"
 
 
-def test_the_one_reported_device_is_used() -> None:
+def test_a_single_reported_device_is_used() -> None:
     facts, notes = combine_device_facts(reported=[L40S_REPORTED])
     assert facts == DeviceFacts("L40S", 1, DeviceLayout.TENSOR, 864e9, DeviceSource.TABLE, L40S, DeviceSource.TABLE)
     assert notes == ()
 
 
-def test_the_drivers_figure_counts_where_the_table_has_none() -> None:
+def test_the_drivers_bandwidth_is_used_where_the_table_has_none() -> None:
     reported = ReportedDevice("NVIDIA L20Y", 81920 * MIB, None, 2e12)
     facts, notes = combine_device_facts(reported=[reported])
     assert facts == DeviceFacts("NVIDIA L20Y", 1, DeviceLayout.TENSOR, 2e12, DeviceSource.DRIVER)
@@ -109,7 +109,7 @@ def test_the_drivers_figure_counts_where_the_table_has_none() -> None:
     assert (nameless.name, nameless.memory_bandwidth) == (None, 900e9)
 
 
-def test_the_drivers_figure_counts_where_the_table_knows_another_variant() -> None:
+def test_the_drivers_bandwidth_is_used_where_the_table_has_another_variant() -> None:
     faster = ReportedDevice("NVIDIA GeForce RTX 3060 Ti", 8192 * MIB, None, 608e9)
     facts, notes = combine_device_facts(reported=[faster])
     assert (facts.name, facts.memory_bandwidth, facts.bandwidth_source) == (
@@ -125,13 +125,13 @@ def test_the_drivers_figure_counts_where_the_table_knows_another_variant() -> No
     )
 
 
-@pytest.mark.parametrize("driver", [0.91, 1.09])
-def test_a_driver_that_differs_by_its_clock_alone_leaves_the_tables_figure(driver: float) -> None:
-    facts, notes = combine_device_facts(reported=[ReportedDevice("NVIDIA L40S", 46068 * MIB, None, driver * 864e9)])
-    assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (864e9, DeviceSource.TABLE, ())
+def test_the_tables_bandwidth_is_kept_where_the_driver_differs_by_its_clock_alone() -> None:
+    for driver in (0.91, 1.09):
+        facts, notes = combine_device_facts(reported=[ReportedDevice("NVIDIA L40S", 46068 * MIB, None, driver * 864e9)])
+        assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (864e9, DeviceSource.TABLE, ()), driver
 
 
-def test_configured_memory_without_a_name_decides_between_devices_of_the_reported_one() -> None:
+def test_configured_memory_without_a_name_selects_among_devices_of_the_reported_name() -> None:
     unsized = [ReportedDevice("NVIDIA GeForce RTX 3080")]
     note = only_note(reported=unsized)
     assert note.endswith(
@@ -141,7 +141,7 @@ def test_configured_memory_without_a_name_decides_between_devices_of_the_reporte
     assert (facts.name, notes) == ("GeForce RTX 3080 (12GB)", ())
 
 
-def test_a_reported_device_that_nothing_is_known_of_has_no_ceiling() -> None:
+def test_a_reported_device_without_any_bandwidth_has_no_ceiling() -> None:
     note = only_note(reported=[ReportedDevice("NVIDIA L20Y")])
     assert note.startswith("'NVIDIA L20Y': the table has no such device")
     assert "set device.memory_bandwidth" in note
@@ -156,8 +156,8 @@ def test_a_mig_instance_is_named_with_its_profile() -> None:
         1555e9 / 8,
         DeviceSource.TABLE,
     )
-    nothing_told = ReportedDevice("NVIDIA A100-SXM4-40GB", None, "", None)
-    assert combine_device_facts(reported=[nothing_told])[0].memory_bandwidth is None
+    without_profile = ReportedDevice("NVIDIA A100-SXM4-40GB", None, "", None)
+    assert combine_device_facts(reported=[without_profile])[0].memory_bandwidth is None
 
 
 def test_a_virtual_gpu_has_a_ceiling_and_a_note_that_it_is_shared() -> None:
@@ -166,30 +166,30 @@ def test_a_virtual_gpu_has_a_ceiling_and_a_note_that_it_is_shared() -> None:
     assert notes == ("NVIDIA A10-24Q takes turns on one A10 with other virtual GPUs: the ceiling is of its turns",)
 
 
-def test_where_the_row_has_no_bandwidth_the_driver_tells_or_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_without_bandwidth_takes_the_drivers_or_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = [device for device in load_devices() if device.name == "L40S"]
-    found = ResolvedDevice("NVIDIA L40S", row, None, row.compute)
-    monkeypatch.setattr("phasewatch.hardware.combine.resolve_device", lambda *_: found)
+    resolved = ResolvedDevice("NVIDIA L40S", row, None, row.compute)
+    monkeypatch.setattr("phasewatch.hardware.combine.resolve_device", lambda *_: resolved)
     facts, notes = combine_device_facts(reported=[L40S_REPORTED])
     assert facts == DeviceFacts("L40S", 1, DeviceLayout.TENSOR, 864.1e9, DeviceSource.DRIVER, L40S, DeviceSource.TABLE)
     assert notes == ()
     assert only_note(name="NVIDIA L40S").startswith("the table has no bandwidth of L40S; set device.memory_bandwidth")
 
 
-def test_of_several_reported_devices_the_count_must_be_told() -> None:
+def test_several_reported_devices_need_a_configured_count() -> None:
     assert only_note(reported=[L40S_REPORTED] * 3) == ("3 GPUs found: set device.count to how many this server uses")
     facts, notes = combine_device_facts(reported=[L40S_REPORTED] * 3, count=2)
     assert (facts.name, facts.count, facts.memory_bandwidth, notes) == ("L40S", 2, 864e9, ())
 
 
-def test_devices_of_different_kinds_must_be_named() -> None:
+def test_different_reported_devices_need_a_configured_name() -> None:
     both = [L40S_REPORTED, ReportedDevice("NVIDIA L4")]
     assert only_note(reported=both, count=2) == ("2 GPUs of different kinds found: set device.name and device.count")
     parts = [ReportedDevice("NVIDIA A30", None, "1g.6gb"), ReportedDevice("NVIDIA A30", None, "2g.12gb")]
     assert "of different kinds" in only_note(reported=parts, count=1)
 
 
-def test_devices_of_one_name_and_different_memory_are_of_different_kinds() -> None:
+def test_devices_of_one_name_and_different_memory_are_different_products() -> None:
     small, large = (ReportedDevice("NVIDIA GeForce RTX 3080", size * MIB) for size in (10240, 12288))
     for both in ([small, large], [large, small]):
         assert "of different kinds" in only_note(reported=both, count=2)
@@ -197,7 +197,7 @@ def test_devices_of_one_name_and_different_memory_are_of_different_kinds() -> No
     assert "of different kinds" in only_note(reported=unlisted, count=2)
 
 
-def test_devices_that_mean_the_same_are_alike_whatever_they_are_called() -> None:
+def test_devices_that_resolve_to_one_row_are_the_same_product_whatever_their_names() -> None:
     names = ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB")
     alike = [ReportedDevice(name, size * MIB) for name, size in zip(names, (81920, 81251), strict=True)]
     facts, notes = combine_device_facts(reported=alike, count=2)
@@ -206,12 +206,12 @@ def test_devices_that_mean_the_same_are_alike_whatever_they_are_called() -> None
 
 def test_a_configured_bandwidth_needs_no_note_about_devices() -> None:
     cases: tuple[dict[str, Any], ...] = ({"name": "NVIDIA L20Y"}, {"reported": [L40S_REPORTED] * 3}, {})
-    for told in cases:
-        facts, notes = combine_device_facts(memory_bandwidth=800e9, **told)
+    for configured in cases:
+        facts, notes = combine_device_facts(memory_bandwidth=800e9, **configured)
         assert (facts.memory_bandwidth, facts.bandwidth_source, notes) == (800e9, DeviceSource.CONFIG, ())
 
 
-def test_nothing_known_says_how_to_configure_a_device() -> None:
+def test_without_any_device_the_note_says_how_to_configure_one() -> None:
     assert only_note() == (
         "no device is known: set device.memory_bandwidth, or a device.name that `phasewatch devices` lists"
     )
@@ -224,11 +224,11 @@ def test_the_memory_of_the_host_is_configured_or_measured() -> None:
     assert combine_device_facts(name="L4")[0].cpu_memory_bandwidth is None
 
 
-@pytest.mark.parametrize("name", ["", " ", "x" * 1_000_000, "☃", "NVIDIA\nL4"])
-def test_a_hopeless_name_gives_a_note_of_one_short_line(name: str) -> None:
-    cases: tuple[dict[str, Any], ...] = ({"name": name}, {"reported": [ReportedDevice(name)]})
-    for told in cases:
-        note = only_note(**told)
-        assert "\n" not in note
-        assert len(note) < 400
-        assert len(combine_device_facts(**told)[0].name or "") <= 128
+def test_an_unusable_name_gives_a_short_note_in_one_line() -> None:
+    for name in ("", " ", "x" * 1_000_000, "☃", "NVIDIA\nL4"):
+        cases: tuple[dict[str, Any], ...] = ({"name": name}, {"reported": [ReportedDevice(name)]})
+        for configured in cases:
+            note = only_note(**configured)
+            assert "\n" not in note, name[:80]
+            assert len(note) < 400, name[:80]
+            assert len(combine_device_facts(**configured)[0].name or "") <= 128, name[:80]

@@ -1,5 +1,3 @@
-import pytest
-
 from phasewatch.hardware import report
 from phasewatch.hardware.measure import MeasurementRun, MemoryMeasurement
 from phasewatch.hardware.measurement_file import StoredMeasurement
@@ -12,7 +10,7 @@ def about(name: str, memory: float | None = None) -> tuple[bool, str]:
     return report.describe_name(name, memory, NOT_MEASURED)
 
 
-def test_the_table_has_a_line_for_every_device_under_its_heads() -> None:
+def test_the_table_has_a_line_for_every_device_below_its_column_names() -> None:
     lines = report.format_table(load_devices(), NOT_MEASURED).splitlines()
     assert lines[0].split("  ")[0] == "NAME"
     assert [
@@ -27,13 +25,13 @@ def test_the_table_has_a_line_for_every_device_under_its_heads() -> None:
     assert len(set(ends)) == 1
 
 
-def test_what_is_unknown_is_a_dash_in_the_table() -> None:
+def test_an_unknown_figure_is_a_dash_in_the_table() -> None:
     text = report.format_table(load_devices(), NOT_MEASURED)
     (line,) = [line for line in text.splitlines() if line.startswith("CPU DDR5-5600 dual")]
     assert line.split()[-5:] == ["-", "89.6", "-", "-", "rule"]
 
 
-def test_the_table_ends_with_what_was_measured_here() -> None:
+def test_the_table_ends_with_the_measured_bandwidth_of_this_machine() -> None:
     assert report.format_table(load_devices(), StoredMeasurement(29.46e9)).splitlines()[-1] == (
         "This machine's memory (CPU): 29.5 GB/s, measured."
     )
@@ -42,9 +40,9 @@ def test_the_table_ends_with_what_was_measured_here() -> None:
     )
 
 
-def test_a_known_name_is_told_with_its_row_and_source() -> None:
-    known, text = about("NVIDIA L40S")
-    assert known
+def test_a_resolved_name_is_described_with_its_row_and_source() -> None:
+    resolved, text = about("NVIDIA L40S")
+    assert resolved
     lines = text.splitlines()
     assert lines[:4] == [
         "NVIDIA L40S: L40S",
@@ -56,7 +54,7 @@ def test_a_known_name_is_told_with_its_row_and_source() -> None:
     assert lines[5] == "  notes             name verified in vLLM config files"
 
 
-def test_rates_that_are_unknown_are_left_out() -> None:
+def test_unknown_rates_are_left_out() -> None:
     _, text = about("NVIDIA A30 MIG 1g.6gb")
     assert text.splitlines()[:4] == [
         "NVIDIA A30 MIG 1g.6gb: A30, part 1g.6gb",
@@ -69,13 +67,13 @@ def test_rates_that_are_unknown_are_left_out() -> None:
     assert "  dense compute     unknown\n  memory            unknown\n" in text
 
 
-def test_a_virtual_gpu_is_told_as_shared() -> None:
+def test_a_virtual_gpu_is_described_as_shared() -> None:
     assert about("NVIDIA A10-24Q")[1].startswith("NVIDIA A10-24Q: A10, shared as a virtual GPU\n")
 
 
-def test_several_devices_of_a_name_are_told_with_what_decides() -> None:
-    known, text = about("NVIDIA GeForce RTX 3080")
-    assert not known
+def test_an_ambiguous_name_is_described_with_its_candidates_and_what_distinguishes_them() -> None:
+    resolved, text = about("NVIDIA GeForce RTX 3080")
+    assert not resolved
     assert text == (
         "'NVIDIA GeForce RTX 3080' may be any of these; the memory size decides:\n"
         "  GeForce RTX 3080 (10GB): 10 GB, 760 GB/s\n"
@@ -86,18 +84,18 @@ def test_several_devices_of_a_name_are_told_with_what_decides() -> None:
     assert about("NVIDIA GeForce RTX 3080", 12e9)[0]
 
 
-def test_an_unknown_name_is_told_with_similar_ones() -> None:
-    known, text = about("NVIDIA L20Y")
-    assert not known
+def test_an_unknown_name_is_described_with_similar_ones() -> None:
+    resolved, text = about("NVIDIA L20Y")
+    assert not resolved
     assert text == (
         "'NVIDIA L20Y': the table has no such device (similar: L20)\n"
         "See `phasewatch devices` for all names, or set device.memory_bandwidth in the configuration."
     )
 
 
-def test_a_processor_is_to_be_measured() -> None:
-    known, text = about("AMD EPYC 9354 32-Core Processor")
-    assert not known
+def test_the_description_of_a_processor_asks_to_measure_it() -> None:
+    resolved, text = about("AMD EPYC 9354 32-Core Processor")
+    assert not resolved
     assert text == (
         "'AMD EPYC 9354 32-Core Processor': a processor does not tell how fast its memory is, which is measured\n"
         "Measure it with `phasewatch devices --measure`, and set device: {name: CPU}."
@@ -112,16 +110,16 @@ def test_the_name_cpu_is_this_machine() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["", "x" * 1_000_000, "a\nb\x1b[2J", "☃"])
-def test_a_hopeless_name_is_told_shortly_and_without_control_characters(name: str) -> None:
-    known, text = about(name)
-    assert not known
-    assert len(text) < 400
-    assert "\x1b" not in text
-    assert text.count("\n") == 1
+def test_an_unusable_name_is_described_briefly_and_without_control_characters() -> None:
+    for name in ("", "x" * 1_000_000, "a\nb\x1b[2J", "☃"):
+        resolved, text = about(name)
+        assert not resolved, name[:80]
+        assert len(text) < 400, name[:80]
+        assert "\x1b" not in text, name[:80]
+        assert text.count("\n") == 1, name[:80]
 
 
-def test_a_measurement_is_told_with_the_lines_for_the_configuration() -> None:
+def test_a_measurement_is_printed_with_the_lines_to_configure() -> None:
     runs = (MeasurementRun(1, 20.1e9), MeasurementRun(2, 29.46e9), MeasurementRun(1, 19e9), MeasurementRun(2, 28e9))
     measurement = MemoryMeasurement(29.46e9, 2, 256 * 2**20, "A processor", "2026-11-29T12:00:00+00:00", runs)
     assert report.format_measurement(measurement, "/state/file.json").splitlines() == [

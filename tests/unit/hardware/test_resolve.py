@@ -15,7 +15,7 @@ from phasewatch.hardware.resolve import (
     format_memory,
     resolve_device,
 )
-from phasewatch.hardware.table import load_devices
+from phasewatch.hardware.table import Device, load_devices
 from tests.support.paths import DATA
 
 MIB = 2**20
@@ -23,30 +23,29 @@ with (DATA / "device-names.csv").open(encoding="utf-8") as file:
     REPORTED = [(row["reported_name"], row["memory_mib"], row) for row in csv.DictReader(file)]
 
 
-def means(name: str, mebibytes: float | None = None, profile: str | None = None) -> str | None:
+def resolve_name(name: str, mebibytes: float | None = None, profile: str | None = None) -> str | None:
     """The name of the device, if it is exactly one."""
-    found = resolve_device(name, None if mebibytes is None else mebibytes * MIB, profile)
-    return found.device.name if isinstance(found, ResolvedDevice) else None
+    resolved = resolve_device(name, None if mebibytes is None else mebibytes * MIB, profile)
+    return resolved.device.name if isinstance(resolved, ResolvedDevice) else None
 
 
-def part(name: str, profile: str | None = None) -> ResolvedDevice:
-    found = resolve_device(name, None, profile)
-    assert isinstance(found, ResolvedDevice)
-    return found
+def resolve_one(name: str, profile: str | None = None) -> ResolvedDevice:
+    resolved = resolve_device(name, None, profile)
+    assert isinstance(resolved, ResolvedDevice)
+    return resolved
 
 
-@pytest.mark.parametrize(("name", "memory", "row"), REPORTED)
-def test_a_reported_name_means_its_device(name: str, memory: str, row: dict[str, str]) -> None:
-    found = resolve_device(name, float(memory) * MIB)
-    assert isinstance(found, ResolvedDevice)
-    assert (found.name, found.device.name) == (name, row["expected_device"])
-    assert found.memory_bandwidth == float(row["expected_gbps"]) * 1e9
+def test_a_reported_name_resolves_to_its_device() -> None:
+    for name, memory, row in REPORTED:
+        resolved = resolve_device(name, float(memory) * MIB)
+        assert isinstance(resolved, ResolvedDevice), name
+        assert (resolved.name, resolved.device.name) == (name, row["expected_device"]), name
+        assert resolved.memory_bandwidth == float(row["expected_gbps"]) * 1e9, name
 
 
-@pytest.mark.parametrize(
-    ("name", "mebibytes", "device"),
-    [
-        # The file names of vLLM's tuned kernels carry what torch calls the device.
+def test_other_real_names_resolve_to_their_devices() -> None:
+    cases: list[tuple[str, float | None, str]] = [
+        # The file names of vLLM's tuned kernels contain torch's name of the device.
         ("NVIDIA_H100_80GB_HBM3", None, "H100 SXM5 80GB"),
         ("NVIDIA_A100-SXM4-80GB", None, "A100 SXM4 80GB"),
         ("NVIDIA_A100_80GB_PCIe", None, "A100 PCIe 80GB"),
@@ -99,7 +98,7 @@ def test_a_reported_name_means_its_device(name: str, memory: str, row: dict[str,
         ("Apple M4 Max", 131072, "Apple M4 Max (40-core GPU)"),
         ("Apple M3 Max", 131072, "Apple M3 Max (40-core GPU)"),
         ("Apple M6", 16384, "Apple M6 (16GB)"),
-        # People
+        # Names that people type
         ("RTX 4090", None, "GeForce RTX 4090"),
         ("rtx-4090", None, "GeForce RTX 4090"),
         ("  nvidia   l40s ", None, "L40S"),
@@ -107,26 +106,23 @@ def test_a_reported_name_means_its_device(name: str, memory: str, row: dict[str,
         ("AMD MI300X", None, "Instinct MI300X"),
         ("RX 7900 XTX", None, "Radeon RX 7900 XTX"),
         ("NVIDIA H100", 95830, "H100 NVL"),
-    ],
-)
-def test_other_real_names_mean_their_devices(name: str, mebibytes: float | None, device: str) -> None:
-    assert means(name, mebibytes) == device
+    ]
+    for name, mebibytes, device in cases:
+        assert resolve_name(name, mebibytes) == device, (name, mebibytes)
 
 
-@pytest.mark.parametrize("device", load_devices(), ids=lambda device: device.name)
-def test_the_name_of_the_table_means_its_own_row(device: object) -> None:
-    assert isinstance(device, type(load_devices()[0]))
-    for name in (device.name, device.name.upper(), device.name.replace(" ", "_")):
-        assert means(name) == device.name
-    for alias in device.aliases:
-        found = resolve_device(alias)
-        candidates = found.candidates if isinstance(found, AmbiguousDevice) else ()
-        assert device in candidates or means(alias) == device.name
+def test_a_name_of_the_table_resolves_to_its_own_row() -> None:
+    for device in load_devices():
+        for name in (device.name, device.name.upper(), device.name.replace(" ", "_")):
+            assert resolve_name(name) == device.name, device.name
+        for alias in device.aliases:
+            resolved = resolve_device(alias)
+            candidates = resolved.candidates if isinstance(resolved, AmbiguousDevice) else ()
+            assert device in candidates or resolve_name(alias) == device.name, device.name
 
 
-@pytest.mark.parametrize(
-    ("name", "mebibytes"),
-    [
+def test_a_name_that_is_not_a_device_does_not_resolve() -> None:
+    cases: list[tuple[str, float | None]] = [
         ("", None),
         ("   ", None),
         ("NVIDIA", None),
@@ -175,15 +171,13 @@ def test_the_name_of_the_table_means_its_own_row(device: object) -> None:
         ("AMD Instinct MI300X-24Q", None),
         ("GRID V100D-16Q", None),
         ("NVIDIA H100-80C", None),
-    ],
-)
-def test_what_is_no_device_means_nothing(name: str, mebibytes: float | None) -> None:
-    assert means(name, mebibytes) is None
+    ]
+    for name, mebibytes in cases:
+        assert resolve_name(name, mebibytes) is None, (name, mebibytes)
 
 
-@pytest.mark.parametrize(
-    ("name", "mebibytes", "decided_by", "candidates"),
-    [
+def test_a_shared_name_lists_its_devices_and_what_distinguishes_them() -> None:
+    cases: list[tuple[str, float | None, str, tuple[str, ...]]] = [
         (
             "NVIDIA GeForce RTX 3080",
             None,
@@ -215,38 +209,34 @@ def test_what_is_no_device_means_nothing(name: str, mebibytes: float | None) -> 
                 "Jetson AGX Orin 64GB",
             ),
         ),
-    ],
-)
-def test_a_shared_name_tells_its_devices_and_what_decides(
-    name: str, mebibytes: float | None, decided_by: str, candidates: tuple[str, ...]
-) -> None:
-    found = resolve_device(name, None if mebibytes is None else mebibytes * MIB)
-    assert isinstance(found, AmbiguousDevice)
-    assert found.decided_by == decided_by
-    assert tuple(device.name for device in found.candidates) == candidates
+    ]
+    for name, mebibytes, decided_by, candidates in cases:
+        resolved = resolve_device(name, None if mebibytes is None else mebibytes * MIB)
+        assert isinstance(resolved, AmbiguousDevice), (name, mebibytes)
+        assert resolved.decided_by == decided_by, (name, mebibytes)
+        assert tuple(device.name for device in resolved.candidates) == candidates, (name, mebibytes)
 
 
-def test_a_memory_that_fits_no_device_of_the_name_is_told() -> None:
-    found = resolve_device("NVIDIA GeForce RTX 3060", 8192 * MIB)
-    assert found == UnknownDevice("NVIDIA GeForce RTX 3060", "GeForce RTX 3060 has 12 GB, not 8 GiB")
+def test_memory_that_fits_no_device_of_the_name_is_reported() -> None:
+    resolved = resolve_device("NVIDIA GeForce RTX 3060", 8192 * MIB)
+    assert resolved == UnknownDevice("NVIDIA GeForce RTX 3060", "GeForce RTX 3060 has 12 GB, not 8 GiB")
 
 
-def test_memory_in_decimal_gigabytes_fits_too() -> None:
-    assert means("NVIDIA GeForce RTX 3080", 10e9 / MIB) == "GeForce RTX 3080 (10GB)"
-    assert means("NVIDIA GeForce RTX 3080", 12e9 / MIB) == "GeForce RTX 3080 (12GB)"
+def test_memory_in_decimal_gigabytes_fits() -> None:
+    assert resolve_name("NVIDIA GeForce RTX 3080", 10e9 / MIB) == "GeForce RTX 3080 (10GB)"
+    assert resolve_name("NVIDIA GeForce RTX 3080", 12e9 / MIB) == "GeForce RTX 3080 (12GB)"
 
 
-def test_similar_names_are_only_shown() -> None:
-    found = resolve_device("NVIDIA GeForce RTX 4090 Ti")
-    assert isinstance(found, UnknownDevice)
-    assert 0 < len(found.similar) <= 3
-    assert all(means(name) == name for name in found.similar)
+def test_similar_names_are_listed_but_never_used() -> None:
+    resolved = resolve_device("NVIDIA GeForce RTX 4090 Ti")
+    assert isinstance(resolved, UnknownDevice)
+    assert 0 < len(resolved.similar) <= 3
+    assert all(resolve_name(name) == name for name in resolved.similar)
     assert resolve_device("x" * MAX_NAME_LENGTH) == UnknownDevice("x" * MAX_NAME_LENGTH, "the table has no such device")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_processors_are_recognised() -> None:
+    cases = [
         "AMD EPYC 9354 32-Core Processor",
         "Intel(R) Xeon(R) Platinum 8480+",
         "Intel(R) Core(TM) i9-13900K",
@@ -255,24 +245,22 @@ def test_similar_names_are_only_shown() -> None:
         "Neoverse-V2",
         "Common KVM processor",
         "CPU",
-    ],
-)
-def test_a_processor_is_known_as_one(name: str) -> None:
-    found = resolve_device(name)
-    assert isinstance(found, UnknownDevice)
-    assert found.processor
+    ]
+    for name in cases:
+        resolved = resolve_device(name)
+        assert isinstance(resolved, UnknownDevice), name
+        assert resolved.processor, name
 
 
-@pytest.mark.parametrize("name", ["Coreweave X1", "NVIDIA L20Y", "Apple M9 Max (40-core GPU)", ""])
-def test_what_is_unknown_is_no_processor_for_that(name: str) -> None:
-    found = resolve_device(name)
-    assert isinstance(found, UnknownDevice)
-    assert not found.processor
+def test_other_unknown_names_are_not_taken_for_processors() -> None:
+    for name in ("Coreweave X1", "NVIDIA L20Y", "Apple M9 Max (40-core GPU)", ""):
+        resolved = resolve_device(name)
+        assert isinstance(resolved, UnknownDevice), name
+        assert not resolved.processor, name
 
 
-@pytest.mark.parametrize(
-    ("name", "memory", "compute"),
-    [
+def test_a_mig_instance_gets_bandwidth_by_memory_slices_and_compute_by_compute_slices() -> None:
+    cases = [
         # NVIDIA's MIG user guide: eighths of the memory (quarters on A30), sevenths of the SMs (quarters)
         ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 4 / 8, 3 / 7),
         ("NVIDIA A100-SXM4-80GB MIG 4g.40gb", 4 / 8, 4 / 7),
@@ -300,34 +288,30 @@ def test_what_is_unknown_is_no_processor_for_that(name: str) -> None:
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb+gfx", 1 / 4, 1 / 4),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 2g.48gb-me", 2 / 4, 2 / 4),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb+me.all", 1 / 4, 1 / 4),
-    ],
-)
-def test_a_mig_instance_gets_the_bandwidth_of_its_memory_and_the_compute_of_its_slices(
-    name: str, memory: float, compute: float
-) -> None:
-    found = part(name)
-    assert found.profile is not None
-    assert found.device.memory_bandwidth is not None
-    assert found.device.compute.bits16 is not None
-    assert found.memory_bandwidth == pytest.approx(found.device.memory_bandwidth * memory)
-    assert found.compute.bits16 == pytest.approx(found.device.compute.bits16 * compute)
+    ]
+    for name, memory, compute in cases:
+        resolved = resolve_one(name)
+        assert resolved.profile is not None, name
+        assert resolved.device.memory_bandwidth is not None, name
+        assert resolved.device.compute.bits16 is not None, name
+        assert resolved.memory_bandwidth == pytest.approx(resolved.device.memory_bandwidth * memory), name
+        assert resolved.compute.bits16 == pytest.approx(resolved.device.compute.bits16 * compute), name
 
 
-def test_the_profile_may_stand_beside_the_name() -> None:
-    beside, within = part("NVIDIA A100-SXM4-40GB", "1g.5gb"), part("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+def test_the_profile_may_be_given_beside_the_name() -> None:
+    beside, within = resolve_one("NVIDIA A100-SXM4-40GB", "1g.5gb"), resolve_one("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
     assert beside.memory_bandwidth == within.memory_bandwidth == 1555e9 / 8
-    assert part("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "1g.5gb").memory_bandwidth == 1555e9 / 8
+    assert resolve_one("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "1g.5gb").memory_bandwidth == 1555e9 / 8
     assert beside.compute.fp8 is None
 
 
-def test_the_memory_of_an_instance_or_virtual_gpu_is_its_own() -> None:
-    assert means("NVIDIA A100-SXM4-80GB", 9728, "1g.10gb") == "A100 SXM4 80GB"
-    assert means("NVIDIA A10-4Q", 4096) == "A10"
+def test_the_memory_of_a_mig_instance_or_virtual_gpu_is_ignored() -> None:
+    assert resolve_name("NVIDIA A100-SXM4-80GB", 9728, "1g.10gb") == "A100 SXM4 80GB"
+    assert resolve_name("NVIDIA A10-4Q", 4096) == "A10"
 
 
-@pytest.mark.parametrize(
-    ("name", "profile"),
-    [
+def test_a_partition_that_the_device_cannot_have_does_not_resolve() -> None:
+    cases = [
         ("NVIDIA A100-SXM4-40GB", "3g.40gb"),
         ("NVIDIA A100-SXM4-80GB", "5g.40gb"),
         ("NVIDIA A100-SXM4-80GB", "9g.999gb"),
@@ -345,43 +329,40 @@ def test_the_memory_of_an_instance_or_virtual_gpu_is_its_own() -> None:
         ("AMD Instinct MI300X", "TPX"),
         ("AMD Instinct MI300X", "XPX"),
         ("AMD Instinct MI210", "CPX"),
-    ],
-)
-def test_a_part_that_the_device_cannot_have_means_nothing(name: str, profile: str) -> None:
-    assert means(name, None, profile) is None
+    ]
+    for name, profile in cases:
+        assert resolve_name(name, None, profile) is None, (name, profile)
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "parts"),
-    [
+def test_amd_partitions_share_the_device_evenly() -> None:
+    cases = [
         ("AMD Instinct MI300X", "SPX", 1),
         ("AMD Instinct MI300X", "DPX", 2),
         ("AMD Instinct MI300X", "CPX", 8),
         ("AMD Instinct MI300A", "TPX", 3),
         ("AMD Instinct MI300A", "CPX", 6),
-    ],
-)
-def test_a_partition_of_amd_gets_its_even_part(name: str, mode: str, parts: int) -> None:
-    found, whole = part(name, mode), part(name)
-    assert whole.memory_bandwidth is not None
-    assert whole.compute.bits16 is not None
-    assert found.memory_bandwidth == pytest.approx(whole.memory_bandwidth / parts)
-    assert found.compute.bits16 == pytest.approx(whole.compute.bits16 / parts)
+    ]
+    for name, mode, partitions in cases:
+        resolved, whole = resolve_one(name, mode), resolve_one(name)
+        assert whole.memory_bandwidth is not None, (name, mode)
+        assert whole.compute.bits16 is not None, (name, mode)
+        assert resolved.memory_bandwidth == pytest.approx(whole.memory_bandwidth / partitions), (name, mode)
+        assert resolved.compute.bits16 == pytest.approx(whole.compute.bits16 / partitions), (name, mode)
 
 
-def test_a_virtual_gpu_has_the_full_bandwidth_and_is_known_as_shared() -> None:
-    found, whole = part("NVIDIA L40S-12Q"), part("NVIDIA L40S")
-    assert (found.device, found.memory_bandwidth, found.compute) == (
+def test_a_virtual_gpu_has_the_full_bandwidth_and_is_marked_as_shared() -> None:
+    resolved, whole = resolve_one("NVIDIA L40S-12Q"), resolve_one("NVIDIA L40S")
+    assert (resolved.device, resolved.memory_bandwidth, resolved.compute) == (
         whole.device,
         whole.memory_bandwidth,
         whole.compute,
     )
-    assert (found.shared, whole.shared) == (True, False)
-    assert part("GRID T4-16Q").device.name == "Tesla T4"
-    assert part("NVIDIA RTX6000-Ada-48Q").device.name == "RTX 6000 Ada"
+    assert (resolved.shared, whole.shared) == (True, False)
+    assert resolve_one("GRID T4-16Q").device.name == "Tesla T4"
+    assert resolve_one("NVIDIA RTX6000-Ada-48Q").device.name == "RTX 6000 Ada"
 
 
-def test_memory_for_people() -> None:
+def test_memory_sizes_are_formatted_as_sold() -> None:
     by_name = {device.name: format_memory(device) for device in load_devices()}
     assert by_name["GeForce RTX 3080 (10GB)"] == "10 GB"
     assert by_name["Tesla V100 SXM2"] == "16 or 32 GB"
@@ -394,21 +375,20 @@ def test_memory_for_people() -> None:
     st.none() | st.floats(),
     st.none() | st.text(max_size=20) | st.from_regex(r"([1-7]c\.)?[1-7]g\.\d{1,3}gb", fullmatch=True),
 )
-def test_any_name_memory_and_profile_means_one_several_or_none(
+def test_any_name_memory_and_profile_resolves_to_one_several_or_no_device(
     name: str, memory: float | None, profile: str | None
 ) -> None:
-    found = resolve_device(name, memory, profile)
-    assert found.name == name
-    if isinstance(found, ResolvedDevice):
-        assert found.memory_bandwidth is not None
-        assert found.device.memory_bandwidth is not None
-        assert 0 < found.memory_bandwidth <= found.device.memory_bandwidth
-        assert found.compute != ComputeRates() or found.device.compute == ComputeRates()
+    resolved = resolve_device(name, memory, profile)
+    assert resolved.name == name
+    if isinstance(resolved, ResolvedDevice):
+        assert resolved.memory_bandwidth is not None
+        assert resolved.device.memory_bandwidth is not None
+        assert 0 < resolved.memory_bandwidth <= resolved.device.memory_bandwidth
+        assert resolved.compute != ComputeRates() or resolved.device.compute == ComputeRates()
 
 
 @given(st.sampled_from(load_devices()), st.text(min_size=1, max_size=3))
-def test_a_name_with_something_added_is_another_name(device: object, added: str) -> None:
-    assert isinstance(device, type(load_devices()[0]))
-    found = resolve_device(device.name + added)
-    if isinstance(found, ResolvedDevice) and not found.shared:
-        assert found.device is not device or not re.sub(r"(?i)\(r\)|[\s_®™-]", "", added)
+def test_a_name_with_something_added_is_another_name(device: Device, added: str) -> None:
+    resolved = resolve_device(device.name + added)
+    if isinstance(resolved, ResolvedDevice) and not resolved.shared:
+        assert resolved.device is not device or not re.sub(r"(?i)\(r\)|[\s_®™-]", "", added)

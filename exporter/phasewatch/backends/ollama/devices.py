@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from phasewatch.backends.equipment import resolve_devices
 from phasewatch.config.settings import DeviceSettings, Target
-from phasewatch.hardware.detect import ReportedDevice
 from phasewatch.hardware.facts import DeviceFacts, DeviceLayout
+from phasewatch.hardware.reported import ReportedDevice
 from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
 
 
