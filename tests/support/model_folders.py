@@ -1,39 +1,49 @@
-"""Models for tests: small config.json files with the fields that matter, and weight files that are all header."""
+"""Models for tests: small config.json files, and weight files whose data takes no disk space."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+from phasewatch.models.errors import ModelError
 from phasewatch.models.shape.architecture import Architecture, read_architecture
 from tests.support.paths import MODELS
 
-_BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4, "I64": 8, "U8": 1}
+_BYTES_PER_ELEMENT: Final = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4, "I64": 8, "U8": 1}
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
-"""Data type and shape by the name of a tensor."""
+"""Data type and shape of each tensor, by name."""
 
 
 def load_config(name: str, **changes: Any) -> dict[str, Any]:
-    """The config.json of a model, with some keys changed; a key that is changed to ... is left out."""
+    """The config.json of a model with some keys changed; a key that is changed to `...` is removed."""
     document: dict[str, Any] = json.loads((MODELS / f"{name}.json").read_text()) | changes
     return {key: value for key, value in document.items() if value is not ...}
 
 
 def load_model(name: str, **changes: Any) -> Architecture:
-    """The language model of such a file."""
+    """The language model of `load_config`."""
     return read_architecture(load_config(name, **changes))
 
 
+def refusal(function: Callable[..., object], *arguments: Any, **keywords: Any) -> str:
+    """The message of the ModelError that a call raises; empty if it raises none."""
+    try:
+        function(*arguments, **keywords)
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
 def write_json(path: Path, document: object) -> Path:
-    """A JSON file."""
+    """Write a JSON file; return its path."""
     path.write_text(json.dumps(document))
     return path
 
 
 def write_header(path: Path, header: object, data_bytes: int = 0) -> Path:
-    """A safetensors file with any header, and data that takes no room on the disk."""
+    """Write a safetensors file with any header and a sparse data section; return its path."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
@@ -42,17 +52,17 @@ def write_header(path: Path, header: object, data_bytes: int = 0) -> Path:
 
 
 def write_tensors(path: Path, shapes: Shapes) -> Path:
-    """A safetensors file with these tensors, one after the other."""
+    """Write a safetensors file with these tensors, one after the other; return its path."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, (dtype, shape) in shapes.items():
-        begin, end = end, end + _BYTES[dtype] * prod(shape)
+        begin, end = end, end + _BYTES_PER_ELEMENT[dtype] * prod(shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
     return write_header(path, header, end)
 
 
-def llama_shapes(document: Mapping[str, Any], dtype: str = "BF16") -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The tensors of a Llama, as transformers saves them."""
+def build_llama_shapes(document: Mapping[str, Any], dtype: str = "BF16") -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The tensors of a Llama, with the names and shapes that transformers saves."""
     hidden, inner, rows = document["hidden_size"], document["intermediate_size"], document["vocab_size"]
     size = document.get("head_dim") or hidden // document["num_attention_heads"]
     queries, keys = size * document["num_attention_heads"], size * document["num_key_value_heads"]

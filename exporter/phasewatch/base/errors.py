@@ -8,7 +8,7 @@ PhaseWatchError
 ├── AssetError       the shipped dashboards and rules cannot be found or written out
 ├── DemoError        what the demo needs is not there
 ├── MeasurementError the memory of this machine cannot be measured (hardware.measure)
-├── ModelError       a model's files do not tell what is asked; becomes a reason in words (models.fields)
+├── ModelError       a model's files do not tell what is asked; becomes a reason in words (models.errors)
 └── ProbeError       a probe failed; carries one `ProbeReason` (ollama.answer)
 """
 

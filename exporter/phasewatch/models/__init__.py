@@ -1,1 +1,1 @@
-"""What a model costs: bytes that a step reads and operations that a token takes, and where they are known from."""
+"""Costs of a model: bytes that an engine step reads and operations that a token takes, with their sources."""

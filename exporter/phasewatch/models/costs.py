@@ -1,4 +1,4 @@
-"""What one model costs per step and per token, wherever that is known from."""
+"""Costs of one model per engine step and per token, whatever their source."""
 
 import math
 from dataclasses import dataclass
@@ -8,33 +8,33 @@ from typing import Final
 from phasewatch.hardware.facts import Precision
 
 WEIGHT_TOLERANCE: Final = 0.02
-"""Two totals of the weights of one model may differ by this share: small tensors are not worth a disagreement."""
+"""Relative difference up to which two weight totals count as equal: small tensors may be missing from one."""
 
 
 class ModelSource(StrEnum):
-    """Where a figure comes from: the `source` label of the model metrics."""
+    """Where a figure of a model comes from: the `source` label of the model metrics."""
 
     CONFIG = "config"
-    """The operator's own configuration."""
+    """The configuration."""
     SAFETENSORS = "safetensors"
     """The headers of the weight files: exact for every tensor."""
     INDEX = "index"
-    """The index of the weight files: exact as a whole, not tensor by tensor."""
+    """The index of the weight files: exact in total, without single tensors."""
     CONFIG_JSON = "config_json"
     """Computed from the shapes in the model's config.json."""
     OLLAMA = "ollama"
-    """The tensors and shapes that Ollama tells."""
+    """The tensors and shapes in Ollama's /api/show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """One kind of expert layers: `total` experts of which a token uses `per_token`.
+    """Mixture-of-experts layers of one shape.
 
     Attributes:
         total: routed experts of a layer.
-        per_token: those that a token is sent to.
-        bytes_each: bytes of one expert, summed over all layers of this kind.
-        parameters_each: parameters of one expert, summed likewise; None if only the bytes are known.
+        per_token: experts that a token is routed to.
+        bytes_each: size of one expert, summed over all layers of this shape.
+        parameters_each: parameters of one expert, summed over the same layers; None if only the bytes are known.
     """
 
     total: int
@@ -45,14 +45,17 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class WeightReads:
-    """What a decode step reads of the weights. An input table that is not the output head as well, vision and audio
-    towers and layers that only speculation uses are not in it.
+    """The weights that a decode step reads.
+
+    Excluded are an input embedding that is not tied to the output head, vision and audio towers, and layers for
+    speculative decoding only.
 
     Attributes:
-        dense_bytes: read by every step whatever is routed where, shared experts and output head included.
-        dense_parameters: the parameters behind them; None if only the bytes are known.
-        head_parameters: of those, the output head: in prefill only the last token of a prompt passes through it.
-        experts: routed expert layers.
+        dense_bytes: size of the weights that every step reads whatever the routing, including shared experts and the
+            output head.
+        dense_parameters: number of parameters in them; None if only the bytes are known.
+        head_parameters: number of them in the output head, which in prefill only the last token of a prompt passes.
+        experts: routed experts.
     """
 
     dense_bytes: float
@@ -61,16 +64,16 @@ class WeightReads:
     experts: tuple[Experts, ...] = ()
 
     def bytes_per_step(self, tokens: float = 1.0) -> float:
-        """Bytes that one step reads when it takes in `tokens` tokens, at least one.
+        """Bytes that one step over `tokens` tokens reads; fewer than one token count as one.
 
-        Of E experts, tokens that each choose k independently touch E x (1 - (1 - k/E)^tokens). Real routing is less
-        even and touches fewer, so for mixtures this is an estimate from above. Experts that only drafts in vain touch
-        are not in it, where only tokens that were accepted are counted.
+        If each token chooses k of E experts independently, n tokens touch E x (1 - (1 - k/E)^n) of them. Real routing
+        is less even and touches fewer, so this is an upper estimate for mixtures of experts. With speculative decoding,
+        experts touched only by rejected drafts are missing if `tokens` counts accepted tokens.
         """
-        return self.dense_bytes + sum(_touched(group, tokens) * group.bytes_each for group in self.experts)
+        return self.dense_bytes + sum(_count_touched(group, tokens) * group.bytes_each for group in self.experts)
 
     def active_parameters(self) -> float | None:
-        """Parameters that one token is multiplied with, the output head included; None if they are not known."""
+        """Parameters that one token is multiplied with, including the output head; None if unknown."""
         active = self.dense_parameters
         for group in self.experts:
             if active is None or group.parameters_each is None:
@@ -79,18 +82,18 @@ class WeightReads:
         return active
 
 
-def _touched(group: Experts, tokens: float) -> float:
+def _count_touched(group: Experts, tokens: float) -> float:
     return group.total * (1 - math.pow(1 - group.per_token / group.total, max(tokens, 1.0)))
 
 
 @dataclass(frozen=True, slots=True)
 class KvLayers:
-    """Layers that keep keys and values alike.
+    """Layers whose KV cache has one shape.
 
     Attributes:
-        elements_per_token: numbers kept of a token, over all layers of this kind together.
-        span: how many of the newest tokens are kept and read; None for all.
-        fixed_bytes_per_token: bytes kept of a token besides, whatever the data type of the cache.
+        elements_per_token: elements cached per token, summed over these layers.
+        span: number of most recent tokens that are cached and read; None for all.
+        fixed_bytes_per_token: bytes cached per token in addition, independent of the data type of the cache.
     """
 
     elements_per_token: float
@@ -100,12 +103,12 @@ class KvLayers:
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """What a model keeps of each token, and reads again at each step.
+    """The KV cache: what a model stores for each token and reads in each step.
 
     Attributes:
-        layers: by kind; recurrent and linear layers keep nothing per token and are not in it.
-        bytes_per_element: 2 for 16 bit, 1 for fp8; None if the shape is known and the data type is not.
-        source: where this comes from.
+        layers: grouped by shape. Recurrent and linear attention layers cache nothing per token and are left out.
+        bytes_per_element: 2 for 16 bit, 1 for fp8; None if only the shape is known.
+        source: where the shape comes from.
     """
 
     layers: tuple[KvLayers, ...]
@@ -113,28 +116,28 @@ class KvCache:
     source: ModelSource
 
     def bytes_per_token(self) -> float | None:
-        """Bytes that one more token takes while it is within every span; None if the data type is not known."""
+        """Bytes that one token takes while it is within every span; None if the data type is unknown."""
         return self.read_bytes(1.0)
 
     def read_bytes(self, context: float) -> float | None:
-        """Bytes that a step reads for one sequence of `context` tokens; None if the data type is not known."""
+        """Bytes that a step reads for one sequence of `context` tokens; None if the data type is unknown."""
         size = self.bytes_per_element
         if size is None:
             return None
         return sum(
-            (size * kind.elements_per_token + kind.fixed_bytes_per_token) * _within(context, kind.span)
-            for kind in self.layers
+            (size * group.elements_per_token + group.fixed_bytes_per_token) * _limit_to_span(context, group.span)
+            for group in self.layers
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCosts:
-    """Layers that attend alike.
+    """Attention of layers that share a span.
 
     Attributes:
-        operations: floating point operations that one token takes per token that it attends to (4 x heads x head
-            dimension), over all layers of this kind together.
-        span: how many of the newest tokens are attended to; None for all.
+        operations: floating point operations of one token per token that it attends to (4 x heads x head dimension),
+            summed over these layers.
+        span: number of most recent tokens that are attended to; None for all.
     """
 
     operations: float
@@ -143,17 +146,17 @@ class AttentionCosts:
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """All that is known of a model; None where it is not known.
+    """Costs of one model; None where unknown.
 
     Attributes:
-        weight_bytes: of all weights, as they lie in memory or in the files.
-        weight_source: where that comes from.
-        reads: what a step reads of them.
-        kv_cache: what it reads of the past.
-        attention: by kind of layers, what attending to it takes.
-        precision: in which the engine multiplies weights of this format, if it is known to.
-        sparse: a stream leaves a good part of the weights alone, even where it is not known which part: a mixture of
-            experts, or a model with an encoder.
+        weight_bytes: total weight size, bytes, in the format of the files or of the server's memory.
+        weight_source: where the total comes from.
+        reads: the weights that a step reads.
+        kv_cache: the KV cache that a step reads.
+        attention: operations of attention, grouped by span.
+        precision: number format in which engines multiply weights of this format; None if that depends on the engine.
+        sparse: whether a single stream skips a large part of the weights, even if unknown which: a mixture of experts,
+            or a model with an encoder.
     """
 
     weight_bytes: float | None = None
@@ -165,16 +168,15 @@ class ModelCosts:
     sparse: bool = False
 
     def attention_operations(self, context: float) -> float | None:
-        """Floating point operations that one token takes to attend to the `context` tokens before it."""
+        """Floating point operations of one token's attention to the `context` tokens before it; None if unknown."""
         if self.attention is None:
             return None
-        return sum(kind.operations * _within(context, kind.span) for kind in self.attention)
+        return sum(group.operations * _limit_to_span(context, group.span) for group in self.attention)
 
     def stream_bytes(self) -> float | None:
-        """Bytes of all weights, less what a single stream leaves alone: a mixture is no slower for many experts.
+        """Total weight size minus the experts that a single stream skips, in bytes; None if unknown.
 
-        It is never less than what a step reads. Of a sparse model whose experts are not told apart, that is all that
-        is known of it.
+        At least the bytes that a step reads, which is the best estimate for a sparse model whose experts are unknown.
         """
         if self.weight_bytes is None:
             return None
@@ -185,9 +187,9 @@ class ModelCosts:
             return None
         if not experts:
             return self.reads.bytes_per_step()
-        left_alone = sum((group.total - group.per_token) * group.bytes_each for group in experts)
-        return max(self.weight_bytes - left_alone, self.reads.bytes_per_step())
+        skipped = sum((group.total - group.per_token) * group.bytes_each for group in experts)
+        return max(self.weight_bytes - skipped, self.reads.bytes_per_step())
 
 
-def _within(context: float, span: int | None) -> float:
+def _limit_to_span(context: float, span: int | None) -> float:
     return context if span is None else min(context, span)

@@ -1,4 +1,4 @@
-"""Figures that are computed one by one, and in plain words why some are not."""
+"""The error of the models package, and the reasons why figures of a model are unknown."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -6,29 +6,29 @@ from typing import Final, TypeVar
 from phasewatch.base.errors import PhaseWatchError
 from phasewatch.base.units import shown
 
-_Known = TypeVar("_Known")
+_Figure = TypeVar("_Figure")
 
-_LONGEST_SHOWN: Final = 60
+_MAX_VALUE_LENGTH: Final = 60
 
 
 class ModelError(PhaseWatchError):
-    """A figure of a model cannot be known; the message says what is wrong, and in which file and key."""
+    """A figure of a model cannot be determined; the message names the file, the key and what is wrong."""
 
 
 def shorten(value: object) -> str:
-    """A wrong value in a message, cut if it is long."""
-    told = shown(value)
-    return told if len(told) <= _LONGEST_SHOWN else f"{told[:_LONGEST_SHOWN]}..."
+    """An invalid value as text for a message, shortened to 60 characters."""
+    text = shown(value)
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
 class Reasons:
-    """Why figures of a model are not known, in the order in which it was found, each reason once."""
+    """Reasons why figures of a model are unknown, in order of discovery, without duplicates."""
 
     def __init__(self) -> None:
-        self._told: dict[str, None] = {}
+        self._reasons: dict[str, None] = {}
 
-    def attempt(self, compute: Callable[[], _Known]) -> _Known | None:
-        """What is computed, or None and the reason is kept."""
+    def attempt(self, compute: Callable[[], _Figure]) -> _Figure | None:
+        """The result of `compute`; None if it raises a ModelError, whose message is added as a reason."""
         try:
             return compute()
         except ModelError as error:
@@ -36,9 +36,9 @@ class Reasons:
             return None
 
     def add(self, reason: str) -> None:
-        """Keep a reason."""
-        self._told[reason] = None
+        """Add a reason, unless it is there already."""
+        self._reasons[reason] = None
 
     def as_tuple(self) -> tuple[str, ...]:
-        """All of them."""
-        return tuple(self._told)
+        """All reasons in order."""
+        return tuple(self._reasons)

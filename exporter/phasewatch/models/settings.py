@@ -1,4 +1,4 @@
-"""What the operator says of a target's model."""
+"""The configured settings of a target's model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A model, as configured; None where nothing is said. Sizes in bytes.
+    """The `model` section of a target; None for keys that are not configured.
 
     Attributes:
-        path: folder with its files.
-        weights: of all its weights.
-        weights_read: of those that a decode step reads.
-        kv_cache_bytes_per_token: of a token's keys and values, over all layers.
+        path: folder with the model's files.
+        weights: total weight size, bytes.
+        weights_read: size of the weights that a decode step of one token reads, bytes.
+        kv_cache_bytes_per_token: size of the KV cache of one token over all layers, bytes.
         kv_cache_dtype: data type of the KV cache, such as `fp8`.
-        active_parameters: that one token is multiplied with.
+        active_parameters: number of parameters that one token is multiplied with.
     """
 
     path: Path | None = None

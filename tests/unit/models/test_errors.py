@@ -7,7 +7,7 @@ def fails() -> int:
     raise ModelError("config.json: n: missing")
 
 
-def test_what_can_be_computed_is_and_leaves_no_reason() -> None:
+def test_a_computation_that_succeeds_leaves_no_reason() -> None:
     reasons = Reasons()
     assert reasons.attempt(lambda: 5) == 5
     assert reasons.as_tuple() == ()
@@ -21,6 +21,6 @@ def test_each_reason_is_kept_once_in_order() -> None:
     assert reasons.as_tuple() == ("first", "config.json: n: missing")
 
 
-def test_a_mistake_of_ours_is_not_hidden_among_the_reasons() -> None:
+def test_other_errors_are_not_caught() -> None:
     with pytest.raises(ZeroDivisionError):
         Reasons().attempt(lambda: 1 // 0)

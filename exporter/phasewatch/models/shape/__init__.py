@@ -1,1 +1,1 @@
-"""From config.json to parameters, layers, bytes of KV cache and bytes read per step."""
+"""From config.json, tensors or GGUF keys to parameters, KV cache bytes and bytes read per step. Reads no files."""

@@ -1,8 +1,7 @@
-"""The part of a Hugging Face config.json that describes the language model, and what it says by saying nothing.
+"""The language model of a Hugging Face config.json, including transformers' defaults for missing keys.
 
-A multimodal model nests the language model in `text_config` (Qwen-omni: `thinker_config.text_config`). Nested parts
-leave out whatever equals the default of their class, so a key that is missing there has a meaning, which is taken from
-the table below or not at all.
+A multimodal model nests the language model in `text_config` (Qwen-omni: `thinker_config.text_config`). Nested sections
+omit keys that equal the default of their class, so a missing key stands for that default, if the table below has it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ _NESTED: Final = ("thinker_config", "text_config")
 
 _TOWERS: Final = ("vision_config", "audio_config", "visual", "talker_config")
 
-_MODEL_BYTES: Final = frozenset({"bfloat16", "float16", "half"})
+_SIXTEEN_BIT_TYPES: Final = frozenset({"bfloat16", "float16", "half"})
 
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "gemma": {"head_dim": 256, "tie_word_embeddings": True},
@@ -52,7 +51,7 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "minimax_m2": {"head_dim": 128},
     "jamba": {"attn_layer_period": 8, "attn_layer_offset": 4},
 }
-"""What a class of transformers 4.40 to 5.19 takes for a key that a published config.json may leave out."""
+"""Defaults of transformers 4.40 to 5.19 for keys that a published config.json may omit, by `model_type`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,86 +59,87 @@ class Architecture:
     """The language model of a config.json.
 
     Attributes:
-        model_type: as the file calls it.
-        fields: its keys.
-        whole: the keys of the whole file, for what is told once for all parts.
-        nested: it is a part of the file, so keys that equal a default are left out.
-        towers: the model has parts for pictures or sound as well, which are not counted here.
+        model_type: name of the architecture in the file.
+        fields: keys of the language model.
+        root: keys of the whole file, some of which apply to all its sections.
+        nested: whether it is a section of the file, so that keys equal to a default are omitted.
+        towers: whether the model also has vision or audio parts, which are not counted here.
     """
 
     model_type: str
     fields: JsonFields
-    whole: JsonFields
+    root: JsonFields
     nested: bool
     towers: bool
 
     def read_tied_embeddings(self) -> frozenset[bool]:
-        """What the file says of `tie_word_embeddings`: nothing, one thing, or two where its parts contradict.
+        """The values of `tie_word_embeddings` in the file: none, one, or both if its sections contradict each other.
 
         Raises:
-            ModelError: it is neither true nor false.
+            ModelError: a value is not a boolean.
         """
-        parts = [JsonFields(part.values, part.place) for part in (self.fields, self.whole)]
+        sections = [JsonFields(section.values, section.place) for section in (self.fields, self.root)]
         key = "tie_word_embeddings"
-        return frozenset(part.get_bool(key, default=False) for part in parts if part.get(key) is not None)
+        return frozenset(section.get_bool(key, default=False) for section in sections if section.get(key) is not None)
 
     def read_quantisation_config(self) -> JsonFields | None:
-        """What the file says of how the weights are stored; None if nothing. Older files of compressed-tensors, and
-        those of MLX, say it under keys of their own.
+        """The quantisation section of the file; None if it has none.
+
+        Older files of compressed-tensors name it `compression_config`, files of MLX `quantization`.
 
         Raises:
-            ModelError: it is no object.
+            ModelError: it is not an object.
         """
-        for part in (self.whole, self.fields):
+        for parent in (self.root, self.fields):
             for key in ("quantization_config", "compression_config", "quantization"):
-                section = part.get_section(key)
+                section = parent.get_section(key)
                 if section is not None:
                     return section
         return None
 
     def get_text(self, key: str) -> str | None:
-        """A text, told by the language model or by the whole.
+        """A string of the language model's section, or else of the whole file; None if missing in both.
 
         Raises:
-            ModelError: it is something else.
+            ModelError: it is not a string.
         """
-        return self.fields.get_text(key) or self.whole.get_text(key)
+        return self.fields.get_text(key) or self.root.get_text(key)
 
 
 def read_architecture(config: object) -> Architecture:
-    """The language model in a parsed config.json.
+    """The language model of a parsed config.json.
 
     Raises:
-        ModelError: it is no object, or does not say what kind of model it is.
+        ModelError: it is not an object, or has no `model_type`.
     """
     if not isinstance(config, Mapping):
         raise ModelError("config.json: expected an object")
-    whole = fields = JsonFields(config, "config.json: ")
+    root = fields = JsonFields(config, "config.json: ")
     towers = any(fields.get(key) is not None for key in _TOWERS)
     for key in _NESTED:
         section = fields.get_section(key)
         if section is not None:
             fields = section
             towers = towers or any(section.get(tower) is not None for tower in _TOWERS)
-    model_type = fields.get_text("model_type") or whole.get_text("model_type")
+    model_type = fields.get_text("model_type") or root.get_text("model_type")
     if model_type is None:
         raise fields.error("model_type", "missing; expected the name of an architecture")
     fields = JsonFields(fields.values, fields.place, _DEFAULTS.get(model_type, {}))
-    return Architecture(model_type, fields, whole, nested=fields.values is not whole.values, towers=towers)
+    return Architecture(model_type, fields, root, nested=fields.values is not root.values, towers=towers)
 
 
 def is_empty(value: object) -> bool:
-    """Whether a value says that a model has nothing of the kind: null, false, 0, an empty list."""
+    """Whether the value of a key means that a model does not have the feature: null, false, 0, or empty."""
     return value is None or value is False or value == 0 or value in ([], {}, "")
 
 
 def read_dtype_bytes(model: Architecture) -> float:
-    """Bytes of a number in the data type that the model computes in: 16 bits, as servers take what does not say.
+    """Bytes of an element in the model's data type: 2, which servers also assume if the file names no type.
 
     Raises:
-        ModelError: it is of another size.
+        ModelError: the data type has another size.
     """
     name = model.get_text("dtype") or model.get_text("torch_dtype")
-    if name is not None and name.removeprefix("torch.") not in _MODEL_BYTES:
+    if name is not None and name.removeprefix("torch.") not in _SIXTEEN_BIT_TYPES:
         raise model.fields.error("dtype", f"expected bfloat16 or float16, found {shorten(name)}")
     return 2.0

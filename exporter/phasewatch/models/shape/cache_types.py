@@ -1,4 +1,4 @@
-"""How wide a number of a KV cache is, by the name of its data type."""
+"""Data types of the KV cache and the size of their elements."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Final
 from phasewatch.models.costs import KvCache
 
 AUTO: Final = "auto"
-"""The data type of a cache that is kept as the model computes."""
+"""The data type of a cache in the data type of the model."""
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = {
     "float32": 4.0,
@@ -29,22 +29,22 @@ ELEMENT_BYTES: Final[Mapping[str, float]] = {
     "q4_0": 18 / 32,
     "iq4_nl": 18 / 32,
 }
-"""Bytes per element by the name of a cache's data type: vLLM's `--kv-cache-dtype` (0.32) and llama.cpp's
-`--cache-type-k`. Types that keep scales or indexes beside the elements in a layout of their own are not in it."""
+"""Bytes per element by data type, as named by vLLM's `--kv-cache-dtype` (0.32) and llama.cpp's `--cache-type-k`.
+Types with a layout of their own, such as scales or indexes beside the elements, are left out."""
 
 
 def is_known_cache_dtype(name: str) -> bool:
-    """Whether it is clear what a data type of this name means."""
+    """Whether the element size of a data type is known; case does not matter."""
     return name.lower() in {AUTO, *ELEMENT_BYTES}
 
 
 def apply_cache_dtype(cache: KvCache, name: str) -> KvCache:
-    """A cache whose elements have the data type that the server or the operator names.
+    """The cache with its elements in another data type.
 
     Args:
-        cache: with the elements of the model's own type.
-        name: such as vLLM's `cache_config_info` gives for `cache_dtype`, or llama.cpp's `--cache-type-k`. One that is
-            not known leaves the shape, with elements of unknown size.
+        cache: the cache in the model's data type.
+        name: such as `cache_dtype` of vLLM's `cache_config_info`, or llama.cpp's `--cache-type-k`. For an unknown data
+            type the element size becomes unknown.
     """
     name = name.lower()
     return cache if name == AUTO else dataclasses.replace(cache, bytes_per_element=ELEMENT_BYTES.get(name))

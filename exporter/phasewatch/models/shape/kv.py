@@ -1,4 +1,4 @@
-"""What a model keeps of each token, from the shape of its attention, and how wide a number of it is."""
+"""KV cache and attention operations per token, from the attention layers of a config.json."""
 
 import math
 from collections.abc import Iterator
@@ -9,16 +9,17 @@ from phasewatch.models.errors import ModelError
 from phasewatch.models.shape.architecture import Architecture, is_empty, read_dtype_bytes
 from phasewatch.models.shape.attention import AttentionLayers, read_attention_layers
 
-_SCALED_TOGETHER: Final = 128
+_INDEX_SCALE_GROUP: Final = 128
+"""Elements of a sparse attention index that share a scale."""
 
 
 def compute_kv_cache(model: Architecture) -> KvCache:
-    """What the model keeps of each token, with elements of unknown size where `read_element_bytes` does not know it.
+    """The KV cache of a model; the element size is None where `read_element_bytes` raises.
 
     Raises:
-        ModelError: the file does not say.
+        ModelError: the file does not determine the shape.
     """
-    layers = tuple(_kept(read_attention_layers(model)))
+    layers = tuple(_compute_kv_layers(read_attention_layers(model)))
     if not layers:
         raise model.fields.error("layer_types", "no layer keeps anything of single tokens")
     try:
@@ -29,51 +30,51 @@ def compute_kv_cache(model: Architecture) -> KvCache:
 
 
 def compute_attention_costs(model: Architecture) -> tuple[AttentionCosts, ...] | None:
-    """Floating point operations of one token per token that it attends to.
+    """Floating point operations of one token per token that it attends to, grouped by layers.
 
-    2 for each element of a query against a key and 2 for each element of a value, so 4 x heads x head dimension. Latent
-    attention is counted as it is in prefill, with keys and values made of the latent vector. None where tokens are
-    chosen by an index.
+    2 for each element of query times key and 2 for each element of score times value: 4 x heads x head dimension.
+    Latent attention is counted as in prefill, with keys and values expanded from the latent vector. None if an index
+    selects the tokens.
 
     Raises:
-        ModelError: the file does not say.
+        ModelError: the file does not determine the attention.
     """
-    found = []
-    for kind in read_attention_layers(model):
-        if kind.latent is None:
-            found.append(AttentionCosts(4.0 * kind.layers * kind.heads * kind.head_size, kind.span))
-        elif kind.latent.chosen is not None or kind.latent.inner_size is None:
+    costs = []
+    for group in read_attention_layers(model):
+        if group.latent is None:
+            costs.append(AttentionCosts(4.0 * group.layers * group.heads * group.head_size, group.span))
+        elif group.latent.selected_tokens is not None or group.latent.expanded_size is None:
             return None
         else:
-            found.append(AttentionCosts(2.0 * kind.layers * kind.heads * kind.latent.inner_size))
-    return tuple(found)
+            costs.append(AttentionCosts(2.0 * group.layers * group.heads * group.latent.expanded_size))
+    return tuple(costs)
 
 
-def _kept(kinds: tuple[AttentionLayers, ...]) -> Iterator[KvLayers]:
-    for kind in kinds:
-        if kind.latent is None:
-            yield KvLayers(2.0 * kind.layers * kind.key_heads * kind.head_size, kind.span)
+def _compute_kv_layers(attention: tuple[AttentionLayers, ...]) -> Iterator[KvLayers]:
+    for group in attention:
+        latent = group.latent
+        if latent is None:
+            yield KvLayers(2.0 * group.layers * group.key_heads * group.head_size, group.span)
             continue
-        yield KvLayers(float(kind.layers * (kind.latent.rank + kind.latent.position_size)), kind.latent.chosen)
-        if kind.latent.index_size:  # of every token: the index is what the choice is made by
-            yield KvLayers(0.0, None, kind.layers * _index_bytes(kind.latent.index_size))
+        yield KvLayers(float(group.layers * (latent.rank + latent.position_size)), latent.selected_tokens)
+        if latent.index_size:  # read for every token, as it selects the tokens that are attended to
+            yield KvLayers(0.0, None, group.layers * _compute_index_bytes(latent.index_size))
 
 
-def _index_bytes(size: int) -> float:
-    """Bytes of the index of one token in one layer: 8 bits an element and a 32-bit scale for each 128 of them, in
-    whatever data type the cache is (vLLM 0.32: the indexer's cache of DeepSeek-V3.2).
+def _compute_index_bytes(size: int) -> float:
+    """Bytes of one token's index entry in one layer: 8 bits per element and a 32-bit scale per 128 elements.
+
+    Independent of the data type of the cache (vLLM 0.32: the indexer cache of DeepSeek-V3.2).
     """
-    return size + 4 * math.ceil(size / _SCALED_TOGETHER)
+    return size + 4 * math.ceil(size / _INDEX_SCALE_GROUP)
 
 
 def read_element_bytes(model: Architecture) -> float:
-    """Bytes of an element where the server keeps the cache as the model computes.
-
-    A model in 32 bits is usually served in 16, and some servers follow a checkpoint that asks for a quantised cache:
-    neither is known from the file alone.
+    """Bytes of an element of a cache in the model's data type.
 
     Raises:
-        ModelError: so it is.
+        ModelError: the file does not determine it: a model in 32 bits is usually served in 16, and some servers
+            honour a checkpoint that asks for a quantised cache.
     """
     quantisation = model.read_quantisation_config()
     for key in ("kv_cache_scheme", "kv_cache_quant_algo"):

@@ -1,7 +1,7 @@
-"""What the architectures that can be counted from a config.json differ in: biases, norms, experts and where they sit.
+"""How to count the parameters of each supported architecture: its biases, norms, experts and their placement.
 
-Every entry was held against the parameters that transformers 5.19 makes of such a configuration. An architecture that
-is not in the table is not counted.
+Every entry was verified against the parameter count of transformers 5.19 for such a config.json. Architectures that are
+not in the table are not counted.
 """
 
 import dataclasses
@@ -12,49 +12,49 @@ from typing import Final
 
 
 class Bias(StrEnum):
-    """Which projections of attention have a bias."""
+    """Projections of attention that have a bias."""
 
     NONE = "none"
     INPUTS = "inputs"
     """Queries, keys and values."""
     ALL = "all"
-    """These and the output."""
+    """Queries, keys, values and the output."""
 
 
 class Norm(StrEnum):
-    """How queries and keys are normalised."""
+    """Normalisation of queries and keys."""
 
     NONE = "none"
     HEAD = "head"
-    """Head by head, with one weight per element of a head."""
+    """Per head, with one weight per element of a head."""
     WIDTH = "width"
-    """All heads at once."""
+    """Across all heads, with one weight per element."""
 
 
 class Placement(StrEnum):
-    """Which layers hold experts."""
+    """Placement of the layers with experts."""
 
     EVERY = "every"
     STEP = "step"
-    """Every `decoder_sparse_step`-th, but for `mlp_only_layers`."""
+    """Every `decoder_sparse_step`-th layer, except `mlp_only_layers`."""
     AFTER_FIRST = "after_first"
-    """From `first_k_dense_replace` on, every `moe_layer_freq`-th."""
+    """From layer `first_k_dense_replace` on, every `moe_layer_freq`-th."""
     INTERLEAVED = "interleaved"
-    """Those in `moe_layers`, or every `interleave_moe_layer_step`-th."""
+    """The layers in `moe_layers`, or every `interleave_moe_layer_step`-th."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """How an architecture writes its experts.
+    """Keys and structure of an architecture's experts.
 
     Attributes:
-        width: key of the inner size of one.
-        placement: the layers that hold them.
-        shared_width: key of the inner size of the experts that every token passes.
-        shared_count: key of their number; one if the architecture has none.
-        router_bias: the router has one number more per expert.
-        expert_bias: so have the projections of an expert, per output.
-        shared_gate: shared experts have a gate.
+        width: key of the inner size of a routed expert.
+        placement: the layers with experts.
+        shared_width: key of the inner size of the shared experts; None without shared experts.
+        shared_count: key of the number of shared experts; None for one.
+        router_bias: whether the router has a bias.
+        expert_bias: whether the projections of an expert have biases.
+        shared_gate: whether the shared experts have a gate.
         dense_width: key of the inner size of layers without experts.
     """
 
@@ -70,16 +70,16 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How an architecture is counted.
+    """How to count the parameters of an architecture.
 
     Attributes:
-        bias: of attention, where `attention_bias` asks for one.
-        always_biased: it has one whatever the file says.
-        norm: of queries and keys.
-        norm_by_key: only if `use_qk_norm` asks for it.
-        layer_norms: norms of the hidden size in a layer.
-        sinks: attention has one more number per head.
-        mixture: its experts, None for a dense model.
+        bias: biases of attention, if `attention_bias` is set.
+        always_biased: whether they exist regardless of `attention_bias`.
+        norm: normalisation of queries and keys.
+        norm_by_key: whether it exists only if `use_qk_norm` is set.
+        layer_norms: number of norms of the hidden size in a layer.
+        sinks: whether attention has a sink parameter per head.
+        mixture: its experts; None for a dense model.
     """
 
     bias: Bias = Bias.NONE
@@ -156,4 +156,4 @@ RECIPES: Final[Mapping[str, Recipe]] = {
         ),
     ),
 }
-"""By `model_type`."""
+"""Supported architectures, by `model_type`."""

@@ -1,7 +1,7 @@
-"""What a step reads of a model, tensor by tensor: the same for safetensors headers and for the tensors of a GGUF.
+"""The weights that a step reads, from the tensors of a model: safetensors headers or a GGUF.
 
-A tensor's name says what becomes of it. Not read are the input table (one row of it per token) unless it serves as the
-output head, parts for pictures and sound, layers that only speculation uses, and the experts that no token is sent to.
+The name of a tensor determines its role. A step does not read the input embedding (but for one row per token) unless it
+is also the output head, vision and audio parts, layers for speculative decoding, and experts without a token.
 """
 
 import re
@@ -21,10 +21,10 @@ class Tensor:
     """One tensor.
 
     Attributes:
-        name: as the file calls it.
-        shape: as it lies in the file, packed or not.
-        size: in bytes.
-        parameters: behind it; 0 for scales and the like, None where several are packed in one element.
+        name: in the file.
+        shape: in the file, packed or not.
+        size: bytes.
+        parameters: number of parameters; 0 for scales and the like, None if several are packed into one element.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ModelStructure:
-    """What must be known of a model to tell its tensors apart.
+    """Structure of a model that determines the roles of its tensors.
 
     Attributes:
-        layers: those of the model itself; any further ones are for speculation.
-        experts: in a layer, 0 for a dense model.
-        per_token: experts that a token is sent to.
-        tied: the input table is the output head; None if that is not told.
+        layers: layers of the model itself; further ones are for speculative decoding.
+        experts: routed experts of a layer; 0 for a dense model.
+        per_token: experts that a token is routed to.
+        tied: whether the input embedding is the output head; None if unknown.
     """
 
     layers: int
@@ -50,7 +50,7 @@ class ModelStructure:
     tied: bool | None = None
 
 
-class _Role(Enum):
+class _TensorRole(Enum):
     TABLE = "table"
     HEAD = "head"
     EXPERTS = "experts"
@@ -69,7 +69,7 @@ _SPECULATIVE: Final = re.compile(r"(?:^|\.)(?:mtp\w*|nextn|eh_proj)(?:\.|$)")
 _ROWS: Final = re.compile(
     r"(?:^|\.)(?:embed_tokens_per_layer|per_layer_token_embd|wpe|embed_positions|position_embd)\."
 )
-"""Tables of which a step reads single rows, and which are never a head."""
+"""Embeddings of which a step reads single rows, and which are never an output head."""
 _TABLE: Final = re.compile(
     r"(?:^|\.)(?:embed_tokens|token_embd|tok_embeddings|word_embeddings|wte|embed_in|embeddings)\.\w+$"
 )
@@ -81,95 +81,97 @@ _FUSED: Final = re.compile(r"\.experts\.|_exps\.|_exps$")
 
 
 def has_experts(tensors: Iterable[Tensor]) -> bool:
-    """Whether any tensor is named as an expert, or as all experts of a layer."""
+    """Whether any tensor is named as an expert, or as the experts of a layer."""
     return any(_EXPERT.search(tensor.name) or _FUSED.search(tensor.name) for tensor in tensors)
 
 
 def sum_bytes(tensors: Iterable[Tensor]) -> float:
-    """Bytes of all tensors together."""
+    """Total size of the tensors, bytes."""
     return fsum(tensor.size for tensor in tensors)
 
 
-def compute_reads(tensors: Iterable[Tensor], layout: ModelStructure) -> WeightReads:
-    """What a step reads of the tensors.
+def compute_reads(tensors: Iterable[Tensor], structure: ModelStructure) -> WeightReads:
+    """The weights that a step reads.
 
     Raises:
-        ModelError: the tensors are not those of such a model.
+        ModelError: the tensors contradict the structure, or none of them is an embedding or output head.
     """
-    parts: dict[_Role, list[Tensor]] = defaultdict(list)
-    for tensor, role in _with_roles([tensor for tensor in tensors if tensor.size], layout):
-        parts[role].append(tensor)
-    if parts[_Role.HEAD]:
-        head = parts[_Role.HEAD]
-    elif layout.tied is False:
+    by_role: dict[_TensorRole, list[Tensor]] = defaultdict(list)
+    for tensor, role in _assign_roles([tensor for tensor in tensors if tensor.size], structure):
+        by_role[role].append(tensor)
+    if by_role[_TensorRole.HEAD]:
+        head = by_role[_TensorRole.HEAD]
+    elif structure.tied is False:
         raise ModelError(
             "the tensors have no output head, though config.json says that the input table is not the head"
         )
     else:
-        head = parts[_Role.TABLE]
+        head = by_role[_TensorRole.TABLE]
     if not head:
         raise ModelError("no tensor is named as an input table or an output head, so what a step reads is not known")
-    if bool(layout.experts) != bool(parts[_Role.EXPERTS]):
-        known, missing = ("shapes", "tensors") if layout.experts else ("tensors", "shapes")
-        raise ModelError(f"the {known} tell of experts, the {missing} do not, so what a step reads is not known")
-    dense = [*parts[_Role.DENSE], *head]
+    if bool(structure.experts) != bool(by_role[_TensorRole.EXPERTS]):
+        present, missing = ("shapes", "tensors") if structure.experts else ("tensors", "shapes")
+        raise ModelError(f"the {present} tell of experts, the {missing} do not, so what a step reads is not known")
+    dense = [*by_role[_TensorRole.DENSE], *head]
     return WeightReads(
         dense_bytes=sum_bytes(dense),
-        dense_parameters=_parameters(dense),
-        head_parameters=_parameters(head) or 0.0,
-        experts=_experts(parts[_Role.EXPERTS], layout) if layout.experts else (),
+        dense_parameters=_sum_parameters(dense),
+        head_parameters=_sum_parameters(head) or 0.0,
+        experts=_build_experts(by_role[_TensorRole.EXPERTS], structure) if structure.experts else (),
     )
 
 
-def _with_roles(tensors: list[Tensor], layout: ModelStructure) -> Iterable[tuple[Tensor, _Role]]:
-    part_of_whole = any(_TEXT.search(tensor.name) for tensor in tensors)
+def _assign_roles(tensors: list[Tensor], structure: ModelStructure) -> Iterable[tuple[Tensor, _TensorRole]]:
+    has_language_model = any(_TEXT.search(tensor.name) for tensor in tensors)
     for tensor in tensors:
-        if part_of_whole and not _TEXT.search(tensor.name) and not _HEAD.search(tensor.name):
-            yield tensor, _Role.UNREAD
+        if has_language_model and not _TEXT.search(tensor.name) and not _HEAD.search(tensor.name):
+            yield tensor, _TensorRole.UNREAD
         else:
-            yield tensor, _role(tensor, layout)
+            yield tensor, _determine_role(tensor, structure)
 
 
-def _role(tensor: Tensor, layout: ModelStructure) -> _Role:
+def _determine_role(tensor: Tensor, structure: ModelStructure) -> _TensorRole:
     name = tensor.name
     layer = _LAYER.search(name)
-    beyond = layer is not None and int(layer[1]) >= layout.layers
+    beyond = layer is not None and int(layer[1]) >= structure.layers
     if beyond or _TOWER.search(name) or _SPECULATIVE.search(name) or _ROWS.search(name):
-        return _Role.UNREAD
+        return _TensorRole.UNREAD
     if _HEAD.search(name):
-        return _Role.HEAD
+        return _TensorRole.HEAD
     if layer is None and _TABLE.search(name):
-        return _Role.TABLE
+        return _TensorRole.TABLE
     expert = _EXPERT.search(name)
     if expert is None:
-        return _fused(tensor, layout) if _FUSED.search(name) else _Role.DENSE
-    if layout.experts and int(expert[1]) >= layout.experts:
-        raise ModelError(f"{shorten(name)}: there are only {layout.experts} experts")
-    return _Role.EXPERTS
+        return _determine_fused_role(tensor, structure) if _FUSED.search(name) else _TensorRole.DENSE
+    if structure.experts and int(expert[1]) >= structure.experts:
+        raise ModelError(f"{shorten(name)}: there are only {structure.experts} experts")
+    return _TensorRole.EXPERTS
 
 
-def _fused(tensor: Tensor, layout: ModelStructure) -> _Role:
-    """The role of a tensor that holds all experts of a layer along its first dimension, or its last in a GGUF."""
-    if tensor.parameters in (0, 1) and len(tensor.shape) <= 1:  # one scale for all
-        return _Role.DENSE
-    if layout.experts and layout.experts not in (tensor.shape[:1] + tensor.shape[-1:]):
-        raise ModelError(f"{shorten(tensor.name)}: expected a dimension of {layout.experts} experts in {tensor.shape}")
-    return _Role.EXPERTS
+def _determine_fused_role(tensor: Tensor, structure: ModelStructure) -> _TensorRole:
+    """The role of a tensor with all experts of a layer along its first dimension, or along its last in a GGUF."""
+    if tensor.parameters in (0, 1) and len(tensor.shape) <= 1:  # one scale for all experts
+        return _TensorRole.DENSE
+    if structure.experts and structure.experts not in (tensor.shape[:1] + tensor.shape[-1:]):
+        raise ModelError(
+            f"{shorten(tensor.name)}: expected a dimension of {structure.experts} experts in {tensor.shape}"
+        )
+    return _TensorRole.EXPERTS
 
 
-def _experts(tensors: list[Tensor], layout: ModelStructure) -> tuple[Experts, ...]:
-    parameters = _parameters(tensors)
+def _build_experts(tensors: list[Tensor], structure: ModelStructure) -> tuple[Experts, ...]:
+    parameters = _sum_parameters(tensors)
     return (
         Experts(
-            total=layout.experts,
-            per_token=layout.per_token,
-            bytes_each=sum_bytes(tensors) / layout.experts,
-            parameters_each=None if parameters is None else parameters / layout.experts,
+            total=structure.experts,
+            per_token=structure.per_token,
+            bytes_each=sum_bytes(tensors) / structure.experts,
+            parameters_each=None if parameters is None else parameters / structure.experts,
         ),
     )
 
 
-def _parameters(tensors: list[Tensor]) -> float | None:
+def _sum_parameters(tensors: list[Tensor]) -> float | None:
     total = 0
     for tensor in tensors:
         if tensor.parameters is None:

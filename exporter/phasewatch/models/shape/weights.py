@@ -1,4 +1,4 @@
-"""Weights of a model and what a step reads of them, computed from its config.json alone."""
+"""Total weight size and bytes read per step, computed from config.json alone."""
 
 from phasewatch.models.costs import Experts, WeightReads
 from phasewatch.models.shape.architecture import Architecture, is_empty
@@ -7,44 +7,44 @@ from phasewatch.models.shape.quantisation import BITS16, Quantisation, read_quan
 
 
 def compute_weights(model: Architecture) -> tuple[float, WeightReads]:
-    """Bytes of all weights of the language model, and what a step reads of them.
+    """Total weight size of the language model in bytes, and the weights that a step reads.
 
     Raises:
-        ModelError: the file does not say, or the architecture or the format is not counted here.
+        ModelError: a key is missing or wrong, or the architecture or the weight format is not supported.
     """
     _refuse_uneven_formats(model)
-    counted, stored = count_parameters(model), read_quantisation(model)
-    reads = _reads(counted, stored)
+    counts, quantisation = count_parameters(model), read_quantisation(model)
+    reads = _compute_reads(counts, quantisation)
     routed = sum(group.total * group.bytes_each for group in reads.experts)
-    table = 0.0 if counted.tied else counted.table * BITS16 / 8
+    table = 0.0 if counts.tied else counts.table * BITS16 / 8
     return reads.dense_bytes + routed + table, reads
 
 
-def _reads(counted: ParameterCounts, stored: Quantisation) -> WeightReads:
-    head_bits = stored.bits if stored.head and not counted.tied else BITS16
-    attention_bits = stored.bits if stored.attention else BITS16
+def _compute_reads(counts: ParameterCounts, quantisation: Quantisation) -> WeightReads:
+    head_bits = quantisation.bits if quantisation.head and not counts.tied else BITS16
+    attention_bits = quantisation.bits if quantisation.attention else BITS16
     bits = (
-        counted.head * head_bits
-        + counted.attention * attention_bits
-        + counted.feed_forward * stored.bits
-        + counted.small * BITS16
+        counts.head * head_bits
+        + counts.attention * attention_bits
+        + counts.feed_forward * quantisation.bits
+        + counts.small * BITS16
     )
-    experts = counted.experts
+    experts = counts.experts
     return WeightReads(
         dense_bytes=bits / 8,
-        dense_parameters=float(counted.dense()),
-        head_parameters=float(counted.head),
+        dense_parameters=float(counts.dense()),
+        head_parameters=float(counts.head),
         experts=()
         if experts is None
-        else (Experts(experts.total, experts.per_token, experts.each * stored.bits / 8, float(experts.each)),),
+        else (Experts(experts.total, experts.per_token, experts.each * quantisation.bits / 8, float(experts.each)),),
     )
 
 
 def _refuse_uneven_formats(model: Architecture) -> None:
-    """Refuse formats whose weights take other room than their widths say.
+    """Refuse formats whose weight size does not follow from one width per parameter.
 
     Raises:
-        ModelError: modules have widths of their own (GPTQModel's `dynamic`), or zeros are left out (2:4).
+        ModelError: modules have different widths (GPTQModel's `dynamic`), or zeros are not stored (2:4 sparsity).
     """
     fields = model.read_quantisation_config()
     if fields is None:

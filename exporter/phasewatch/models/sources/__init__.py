@@ -1,1 +1,1 @@
-"""Where the bytes of a model are read: folders, safetensors, GGUF, the hub cache, the configuration."""
+"""Sources of a model's costs: its folder, safetensors files, the hub cache, Ollama's /api/show, the configuration."""

@@ -1,4 +1,4 @@
-"""Sizes of the tensor types of GGUF files."""
+"""Tensor types of GGUF files and their sizes."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -39,4 +39,4 @@ TYPE_SIZES: Final[Mapping[str, tuple[int, int]]] = {
     "NVFP4": (36, 64),
     "Q1_0": (18, 128),
 }
-"""Bytes of a block and elements in it, by the name of the type (ggml's type table; gguf 0.19 GGML_QUANT_SIZES)."""
+"""Bytes and elements of a block, by tensor type (ggml's type table; gguf 0.19 GGML_QUANT_SIZES)."""

@@ -1,11 +1,9 @@
 from typing import Any
 
-import pytest
-
 from phasewatch.models.costs import AttentionCosts, KvLayers
-from phasewatch.models.errors import ModelError
 from phasewatch.models.fields import JsonFields
 from phasewatch.models.shape.gguf_attention import compute_cache_and_attention, count_layers
+from tests.support.model_folders import refusal
 
 PLAIN: dict[str, Any] = {
     "block_count": 4,
@@ -21,47 +19,49 @@ def info(**changes: Any) -> JsonFields:
     return JsonFields({**PLAIN, **keys}, "/api/show: model_info.arch.")
 
 
-def kept(architecture: str = "llama", **changes: Any) -> tuple[KvLayers, ...]:
+def cached_layers(architecture: str = "llama", **changes: Any) -> tuple[KvLayers, ...]:
     return compute_cache_and_attention(architecture, info(**changes))[0].layers
 
 
-def test_keys_and_values_are_kept_for_each_head_of_keys() -> None:
+def test_keys_and_values_are_cached_for_each_key_head() -> None:
     cache, attention = compute_cache_and_attention("llama", info())
     assert cache.layers == (KvLayers(4.0 * 2 * 2 * 64),)
     assert cache.bytes_per_token() == 2 * 4 * 2 * 2 * 64
     assert attention == (AttentionCosts(4.0 * 4 * 8 * 64),)
 
 
-def test_keys_and_values_may_have_sizes_of_their_own() -> None:
-    assert kept(attention__key_length=192, attention__value_length=128) == (KvLayers(4.0 * 2 * (192 + 128)),)
+def test_keys_and_values_may_have_different_sizes() -> None:
+    assert cached_layers(attention__key_length=192, attention__value_length=128) == (KvLayers(4.0 * 2 * (192 + 128)),)
 
 
-def test_a_model_that_does_not_say_has_as_many_heads_of_keys_as_of_queries() -> None:
-    assert kept(attention__head_count_kv=None) == (KvLayers(4.0 * 8 * 128),)
+def test_a_model_without_a_number_of_key_heads_has_as_many_as_query_heads() -> None:
+    assert cached_layers(attention__head_count_kv=None) == (KvLayers(4.0 * 8 * 128),)
 
 
-def test_layers_without_heads_of_keys_keep_nothing() -> None:
-    assert kept(attention__head_count_kv=[0, 2, 0, 4], ssm__state_size=16) == (KvLayers((2 + 4) * 128.0),)
+def test_layers_without_key_heads_cache_nothing() -> None:
+    assert cached_layers(attention__head_count_kv=[0, 2, 0, 4], ssm__state_size=16) == (KvLayers((2 + 4) * 128.0),)
 
 
-def test_layers_for_speculation_are_none_of_the_model() -> None:
+def test_layers_for_speculative_decoding_do_not_count() -> None:
     assert count_layers(info(block_count=5, nextn_predict_layers=1)) == 4
-    assert kept(block_count=5, nextn_predict_layers=1) == kept()
-    assert kept(block_count=5, nextn_predict_layers=1, attention__head_count_kv=[2, 2, 2, 2, 2]) == kept()
+    assert cached_layers(block_count=5, nextn_predict_layers=1) == cached_layers()
+    assert (
+        cached_layers(block_count=5, nextn_predict_layers=1, attention__head_count_kv=[2, 2, 2, 2, 2])
+        == cached_layers()
+    )
     assert count_layers(info(block_count=1, nextn_predict_layers=10**6)) == 1
 
 
-def test_every_so_many_layers_attend_in_a_hybrid() -> None:
-    assert kept("qwen3next", full_attention_interval=4, ssm__state_size=16) == (KvLayers(1.0 * 2 * 128),)
+def test_in_a_hybrid_every_nth_layer_attends() -> None:
+    assert cached_layers("qwen3next", full_attention_interval=4, ssm__state_size=16) == (KvLayers(1.0 * 2 * 128),)
 
 
 def test_a_parallel_hybrid_attends_in_every_layer() -> None:
-    assert kept("falcon-h1", ssm__state_size=16) == kept()
+    assert cached_layers("falcon-h1", ssm__state_size=16) == cached_layers()
 
 
-@pytest.mark.parametrize(
-    ("architecture", "changes", "sliding"),
-    [
+def test_layers_with_a_sliding_window_are_grouped_apart() -> None:
+    cases: list[tuple[str, dict[str, Any], int]] = [
         ("gemma2", {}, 2),
         ("gemma3", {"block_count": 6}, 5),
         ("gpt-oss", {}, 2),
@@ -70,30 +70,31 @@ def test_a_parallel_hybrid_attends_in_every_layer() -> None:
         ("anything", {"attention__sliding_window_pattern": [True, False, True, True]}, 3),
         ("anything", {"attention__sliding_window_pattern": 2}, 2),
         ("anything", {"attention__sliding_window_pattern": 1}, 0),
-    ],
-)
-def test_layers_with_a_window_are_told_apart(architecture: str, changes: dict[str, Any], sliding: int) -> None:
-    keys = {"block_count": 4, "attention__sliding_window": 1024, **changes}
-    by_span = {kind.span: kind.elements_per_token / 256 for kind in kept(architecture, **keys)}
-    assert by_span.get(1024, 0) == sliding
-    assert by_span[None] == keys["block_count"] - sliding
+    ]
+    for architecture, changes, sliding in cases:
+        keys = {"block_count": 4, "attention__sliding_window": 1024, **changes}
+        by_span = {kind.span: kind.elements_per_token / 256 for kind in cached_layers(architecture, **keys)}
+        assert by_span.get(1024, 0) == sliding, (architecture, changes)
+        assert by_span[None] == keys["block_count"] - sliding, (architecture, changes)
 
 
-def test_sliding_layers_may_have_heads_of_another_size() -> None:
+def test_sliding_window_layers_may_have_another_head_size() -> None:
     pattern = [True, True, True, False]
     sizes = {"attention__key_length": 512, "attention__value_length": 512}
     narrow = {"attention__key_length_swa": 256, "attention__value_length_swa": 256}
-    layers = kept("gemma4", attention__sliding_window=8, attention__sliding_window_pattern=pattern, **sizes, **narrow)
+    layers = cached_layers(
+        "gemma4", attention__sliding_window=8, attention__sliding_window_pattern=pattern, **sizes, **narrow
+    )
     assert set(layers) == {KvLayers(3.0 * 2 * 512, 8), KvLayers(1.0 * 2 * 1024)}
 
 
-def test_layers_that_slide_attend_to_their_window() -> None:
-    told = info(attention__sliding_window=8, attention__sliding_window_pattern=[True, True, True, False])
-    _, attention = compute_cache_and_attention("gemma4", told)
+def test_sliding_window_layers_attend_to_their_window() -> None:
+    sliding = info(attention__sliding_window=8, attention__sliding_window_pattern=[True, True, True, False])
+    _, attention = compute_cache_and_attention("gemma4", sliding)
     assert set(attention) == {AttentionCosts(3.0 * 4 * 8 * 64, 8), AttentionCosts(1.0 * 4 * 8 * 64)}
 
 
-def test_latent_attention_keeps_one_vector() -> None:
+def test_latent_attention_caches_one_vector() -> None:
     latent = {"attention__kv_lora_rank": 512, "rope__dimension_count": 64, "attention__head_count_kv": 1}
     sizes = {"attention__key_length_mla": 192, "attention__value_length_mla": 128}
     cache, attention = compute_cache_and_attention("deepseek2", info(**latent, **sizes))
@@ -101,9 +102,8 @@ def test_latent_attention_keeps_one_vector() -> None:
     assert attention == (AttentionCosts(2.0 * 4 * 8 * 320),)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "changes", "told"),
-    [
+def test_an_invalid_or_unsupported_key_is_reported() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("llama", {"block_count": None}, "block_count: missing; expected a whole number above 0"),
         ("llama", {"block_count": 10**9}, "block_count: expected at most 10000, found 1000000000"),
         (
@@ -154,9 +154,7 @@ def test_latent_attention_keeps_one_vector() -> None:
             {"attention__indexer__top_k": 2048},
             "attention.indexer: attention that chooses tokens by an index is not counted yet",
         ),
-    ],
-)
-def test_what_is_not_understood_is_told_by_key(architecture: str, changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ModelError) as refused:
-        kept(architecture, **changes)
-    assert str(refused.value) == f"/api/show: model_info.arch.{told}"
+    ]
+    for architecture, changes, expected in cases:
+        message = refusal(cached_layers, architecture, **changes)
+        assert message == f"/api/show: model_info.arch.{expected}", (architecture, changes)

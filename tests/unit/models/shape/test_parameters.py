@@ -6,17 +6,16 @@ from phasewatch.models.errors import ModelError
 from phasewatch.models.shape.architecture import read_architecture
 from phasewatch.models.shape.parameters import ParameterCounts, count_parameters
 from phasewatch.models.shape.recipes import RECIPES
-from tests.support.model_folders import load_config, load_model
+from tests.support.model_folders import load_config, load_model, refusal
 
 
-def read(counted: ParameterCounts) -> int:
+def count_active(counted: ParameterCounts) -> int:
     """Parameters that one token is multiplied with."""
     return counted.dense() + (counted.experts.per_token * counted.experts.each if counted.experts else 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "total", "read_by_a_token", "tied"),
-    [
+def test_a_dense_model_has_its_published_number_of_parameters() -> None:
+    cases = [
         ("llama-3.2-1b", 1.236, 1.236, True),
         ("qwen3-0.6b", 0.596, 0.596, True),
         ("llama-3.1-8b", 8.030, 7.505, False),
@@ -30,21 +29,17 @@ def read(counted: ParameterCounts) -> int:
         ("mistral-small-24b", 23.57, 22.90, False),
         ("gemma-3-27b", 27.01, 27.01, True),
         ("gemma-3-4b", 3.880, 3.880, True),
-    ],
-)
-def test_a_dense_model_has_the_parameters_that_are_published(
-    name: str, total: float, read_by_a_token: float, tied: bool
-) -> None:
-    counted = count_parameters(load_model(name))
-    assert counted.total() / 1e9 == pytest.approx(total, rel=5e-4)
-    assert read(counted) / 1e9 == pytest.approx(read_by_a_token, rel=5e-4)
-    assert counted.tied is tied
-    assert counted.experts is None
+    ]
+    for name, total, read_by_a_token, tied in cases:
+        counted = count_parameters(load_model(name))
+        assert counted.total() / 1e9 == pytest.approx(total, rel=5e-4), (name, read_by_a_token)
+        assert count_active(counted) / 1e9 == pytest.approx(read_by_a_token, rel=5e-4), (name, read_by_a_token)
+        assert counted.tied is tied, (name, read_by_a_token)
+        assert counted.experts is None, (name, read_by_a_token)
 
 
-@pytest.mark.parametrize(
-    ("name", "total", "read_by_a_token", "dense", "experts", "one_expert"),
-    [
+def test_a_mixture_has_its_published_number_of_parameters() -> None:
+    cases = [
         ("mixtral-8x7b", 46.70, 12.75, 1.47, (8, 2), 0.1762 * 32),
         ("mixtral-8x22b", 140.6, 39.0, 5.14, (8, 2), 0.302 * 56),
         ("qwen3-30b-a3b", 30.53, 3.04, 1.23, (128, 8), 0.00472 * 48),
@@ -58,21 +53,18 @@ def test_a_dense_model_has_the_parameters_that_are_published(
         ("glm-4.5", 352.8, 32.9, 16.1, (160, 8), 0.0236 * 89),
         ("glm-4.5-air", 106.9, 12.8, 6.6, (128, 8), 0.0173 * 45),
         ("minimax-m2", 228.7, 10.4, 3.4, (256, 8), 0.0142 * 62),
-    ],
-)
-def test_a_mixture_has_the_parameters_that_are_published(
-    name: str, total: float, read_by_a_token: float, dense: float, experts: tuple[int, int], one_expert: float
-) -> None:
-    counted = count_parameters(load_model(name))
-    assert counted.experts is not None
-    assert (counted.experts.total, counted.experts.per_token) == experts
-    assert counted.total() / 1e9 == pytest.approx(total, rel=1e-3)
-    assert read(counted) / 1e9 == pytest.approx(read_by_a_token, rel=5e-3)
-    assert counted.dense() / 1e9 == pytest.approx(dense, rel=7e-3)
-    assert counted.experts.each / 1e9 == pytest.approx(one_expert, rel=5e-3)
+    ]
+    for name, total, read_by_a_token, dense, experts, one_expert in cases:
+        counted = count_parameters(load_model(name))
+        assert counted.experts is not None, (name, read_by_a_token)
+        assert (counted.experts.total, counted.experts.per_token) == experts, (name, read_by_a_token)
+        assert counted.total() / 1e9 == pytest.approx(total, rel=1e-3), (name, read_by_a_token)
+        assert count_active(counted) / 1e9 == pytest.approx(read_by_a_token, rel=5e-3), (name, read_by_a_token)
+        assert counted.dense() / 1e9 == pytest.approx(dense, rel=7e-3), (name, read_by_a_token)
+        assert counted.experts.each / 1e9 == pytest.approx(one_expert, rel=5e-3), (name, read_by_a_token)
 
 
-def test_the_model_of_the_recordings_is_counted_to_the_last_parameter() -> None:
+def test_the_parameters_of_the_recorded_model_are_exact() -> None:
     counted = count_parameters(load_model("llama-recordings"))
     assert (counted.total(), counted.dense(), counted.head) == (110_922_048, 110_922_048, 8192 * 576)
 
@@ -97,9 +89,8 @@ LATENT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("model_type", "changes", "expected"),
-    [
+def test_an_architecture_has_as_many_parameters_as_in_transformers() -> None:
+    cases: list[tuple[str, dict[str, Any], int]] = [
         ("llama", {}, 313_152),
         ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}, 251_840),
         ("llama", {"head_dim": 24}, 460_608),
@@ -150,24 +141,23 @@ LATENT: dict[str, Any] = {
             {"head_dim": 16, "num_local_experts": 8, "intermediate_size_mlp": 120, "interleave_moe_layer_step": 2},
             844_608,
         ),
-    ],
-)
-def test_an_architecture_has_the_parameters_that_transformers_makes_of_it(
-    model_type: str, changes: dict[str, Any], expected: int
-) -> None:
-    assert count_parameters(read_architecture({"model_type": model_type, **SMALL, **changes})).total() == expected
+    ]
+    for model_type, changes, expected in cases:
+        assert (
+            count_parameters(read_architecture({"model_type": model_type, **SMALL, **changes})).total() == expected
+        ), (model_type, changes)
 
 
-def test_only_every_so_many_layers_hold_experts_and_none_may() -> None:
+def test_a_step_larger_than_the_number_of_layers_leaves_no_experts() -> None:
     dense = {"num_experts": 8, "decoder_sparse_step": 7}
     assert count_parameters(read_architecture({"model_type": "qwen3_moe", **SMALL, **dense})).experts is None
 
 
-@pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
-def test_the_number_of_experts_has_several_names(key: str) -> None:
-    counted = count_parameters(read_architecture({"model_type": "mixtral", **SMALL, key: 4}))
-    assert counted.experts is not None
-    assert counted.experts.total == 4
+def test_the_number_of_experts_has_several_keys() -> None:
+    for key in ("num_experts", "num_local_experts", "n_routed_experts"):
+        counted = count_parameters(read_architecture({"model_type": "mixtral", **SMALL, key: 4}))
+        assert counted.experts is not None, key
+        assert counted.experts.total == 4, key
 
 
 def test_an_architecture_without_a_recipe_is_not_counted() -> None:
@@ -175,9 +165,8 @@ def test_an_architecture_without_a_recipe_is_not_counted() -> None:
         count_parameters(load_model("jamba-mini"))
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "told"),
-    [
+def test_an_invalid_or_missing_key_is_reported() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("llama-3.1-8b", {"vocab_size": ...}, "vocab_size: missing; expected a whole number above 0"),
         ("llama-3.1-8b", {"hidden_size": "4096"}, "hidden_size: expected a whole number above 0, found '4096'"),
         (
@@ -208,15 +197,13 @@ def test_an_architecture_without_a_recipe_is_not_counted() -> None:
             {"text_config": {"model_type": "llama4_text"}},
             "text_config.num_hidden_layers: missing; expected a whole number above 0",
         ),
-    ],
-)
-def test_what_cannot_be_counted_is_told_by_key(name: str, changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ModelError) as refused:
-        count_parameters(load_model(name, **changes))
-    assert str(refused.value) == f"config.json: {told}"
+    ]
+    for name, changes, expected in cases:
+        message = refusal(count_parameters, load_model(name, **changes))
+        assert message == f"config.json: {expected}", (name, changes)
 
 
-@pytest.mark.parametrize("model_type", sorted(RECIPES))
-def test_every_recipe_counts_some_model_or_says_what_is_missing(model_type: str) -> None:
-    document = {**LATENT, **SMALL, "model_type": model_type, "shared_expert_intermediate_size": 56}
-    assert count_parameters(read_architecture(document)).total() > 200_000
+def test_every_recipe_counts_a_model() -> None:
+    for model_type in sorted(RECIPES):
+        document = {**LATENT, **SMALL, "model_type": model_type, "shared_expert_intermediate_size": 56}
+        assert count_parameters(read_architecture(document)).total() > 200_000, model_type

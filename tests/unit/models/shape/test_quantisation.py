@@ -5,11 +5,11 @@ import pytest
 from phasewatch.hardware.facts import Precision
 from phasewatch.models.errors import ModelError
 from phasewatch.models.shape.quantisation import Quantisation, read_quantisation
-from tests.support.model_folders import load_model
+from tests.support.model_folders import load_model, refusal
 
 
-def of(**told: Any) -> Quantisation:
-    return read_quantisation(load_model("llama-3.1-8b", quantization_config=told))
+def quantise(**section: Any) -> Quantisation:
+    return read_quantisation(load_model("llama-3.1-8b", quantization_config=section))
 
 
 def group(bits: int, kind: str = "int", activations: Any = None, **weights: Any) -> dict[str, Any]:
@@ -22,18 +22,17 @@ def group(bits: int, kind: str = "int", activations: Any = None, **weights: Any)
 
 
 def compressed(*groups: dict[str, Any], ignore: tuple[str, ...] = ("lm_head",)) -> Quantisation:
-    numbered = {f"group_{number}": told for number, told in enumerate(groups)}
-    return of(quant_method="compressed-tensors", config_groups=numbered, ignore=list(ignore))
+    numbered = {f"group_{number}": weights for number, weights in enumerate(groups)}
+    return quantise(quant_method="compressed-tensors", config_groups=numbered, ignore=list(ignore))
 
 
-def test_without_a_word_everything_is_in_16_bits() -> None:
+def test_weights_are_in_16_bits_by_default() -> None:
     stored = read_quantisation(load_model("llama-3.1-8b"))
     assert (stored.bits, stored.precision) == (16, Precision.BITS16)
 
 
-@pytest.mark.parametrize(
-    ("told", "bits", "precision"),
-    [
+def test_a_format_has_its_width_and_precision() -> None:
+    cases: list[tuple[dict[str, Any], float, Precision | None]] = [
         ({"quant_method": "fp8", "activation_scheme": "dynamic"}, 8, Precision.FP8),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 8 + 32 / 16384, Precision.FP8),
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4.15625, Precision.BITS16),
@@ -49,18 +48,14 @@ def test_without_a_word_everything_is_in_16_bits() -> None:
         ({"quant_method": "mxfp4"}, 4.25, None),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5, None),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, 8, Precision.FP8),
-    ],
-)
-def test_a_format_has_its_width_and_what_it_is_multiplied_in(
-    told: dict[str, Any], bits: float, precision: Precision | None
-) -> None:
-    stored = of(**told)
-    assert (stored.bits, stored.precision) == (bits, precision)
+    ]
+    for section, bits, precision in cases:
+        stored = quantise(**section)
+        assert (stored.bits, stored.precision) == (bits, precision), precision
 
 
-@pytest.mark.parametrize(
-    ("told", "bits", "precision"),
-    [
+def test_compressed_tensors_states_the_width_of_weights_and_activations() -> None:
+    cases: list[tuple[dict[str, Any], float, Precision | None]] = [
         (group(4, group_size=128), 4.125, Precision.BITS16),
         (group(4, group_size=128, symmetric=False), 4.15625, Precision.BITS16),
         (group(8, "float"), 8, Precision.BITS16),
@@ -69,39 +64,39 @@ def test_a_format_has_its_width_and_what_it_is_multiplied_in(
         (group(8, "int", (8, "float")), 8, None),
         (group(4, "int", (8, "int"), group_size=128), 4.125, None),
         (group(4, "float", (4, "float"), group_size=16), 4.5, None),
-    ],
-)
-def test_compressed_tensors_tell_the_width_of_weights_and_activations(
-    told: dict[str, Any], bits: float, precision: Precision | None
-) -> None:
-    stored = compressed(told)
-    assert (stored.bits, stored.precision) == (bits, precision)
+    ]
+    for section, bits, precision in cases:
+        stored = compressed(section)
+        assert (stored.bits, stored.precision) == (bits, precision), precision
 
 
-def test_the_head_is_quantised_only_where_the_format_means_it() -> None:
+def test_the_head_is_quantised_only_where_the_format_says_so() -> None:
     awq = {"quant_method": "gptq", "bits": 4, "group_size": 128}
-    assert not of(**awq).head
-    assert of(**awq, lm_head=True).head
+    assert not quantise(**awq).head
+    assert quantise(**awq, lm_head=True).head
     assert compressed(group(4), ignore=()).head
     assert not compressed(group(4), ignore=("re:.*lm_head",)).head
 
 
-def test_attention_that_is_left_out_stays_in_16_bits() -> None:
+def test_excluded_attention_stays_in_16_bits() -> None:
     assert not read_quantisation(load_model("gpt-oss-20b")).attention
     assert read_quantisation(load_model("deepseek-v3")).attention
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["model.layers.0.mlp.gate", "model.layers.3.input_layernorm", "model.visual", "vision_tower.blocks.0", "router"],
-)
-def test_modules_that_are_in_16_bits_anyway_change_nothing(module: str) -> None:
-    assert of(quant_method="fp8", modules_to_not_convert=[module]) == of(quant_method="fp8")
+def test_excluding_modules_that_are_in_16_bits_anyway_changes_nothing() -> None:
+    cases = [
+        "model.layers.0.mlp.gate",
+        "model.layers.3.input_layernorm",
+        "model.visual",
+        "vision_tower.blocks.0",
+        "router",
+    ]
+    for module in cases:
+        assert quantise(quant_method="fp8", modules_to_not_convert=[module]) == quantise(quant_method="fp8"), module
 
 
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
+def test_an_invalid_or_unsupported_format_is_reported_with_its_key() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "quant_method: the format None is not known"),
         ({"quant_method": "quip"}, "quant_method: the format 'quip' is not known"),
         ({"quant_method": 4}, "quant_method: expected text, found 4"),
@@ -139,17 +134,18 @@ def test_modules_that_are_in_16_bits_anyway_change_nothing(module: str) -> None:
             {"quant_method": "compressed-tensors", "config_groups": {"a": group(4), "b": group(8)}},
             "config_groups: groups of different widths are not counted",
         ),
-    ],
-)
-def test_a_format_that_is_not_understood_is_told_by_key(told: dict[str, Any], message: str) -> None:
-    with pytest.raises(ModelError) as refused:
-        of(**told)
-    assert str(refused.value) == f"config.json: quantization_config.{message}"
+    ]
+    for section, message in cases:
+        assert refusal(quantise, **section) == f"config.json: quantization_config.{message}", section
 
 
-def test_older_files_of_compressed_tensors_have_a_key_of_their_own() -> None:
-    told = {"quant_method": "compressed-tensors", "config_groups": {"g": group(8)}}
-    assert read_quantisation(load_model("llama-3.1-8b", compression_config=told)) == of(**told) != Quantisation()
+def test_older_files_of_compressed_tensors_use_another_key() -> None:
+    section = {"quant_method": "compressed-tensors", "config_groups": {"g": group(8)}}
+    assert (
+        read_quantisation(load_model("llama-3.1-8b", compression_config=section))
+        == quantise(**section)
+        != Quantisation()
+    )
 
 
 def test_a_format_of_mlx_is_not_taken_for_16_bits() -> None:

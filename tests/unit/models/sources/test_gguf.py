@@ -13,14 +13,14 @@ Entry = tuple[str, str, tuple[int, ...]]
 """Name, type and shape of a tensor."""
 
 
-def recorded() -> dict[str, Any]:
+def load_recorded_response() -> dict[str, Any]:
     """What Ollama 0.33 said of a Llama of 36 million parameters."""
-    answer: dict[str, Any] = json.loads((RECORDINGS / "ollama-0.33" / "show.json").read_text())["body"]
-    return answer
+    response: dict[str, Any] = json.loads((RECORDINGS / "ollama-0.33" / "show.json").read_text())["body"]
+    return response
 
 
-def shown(architecture: str, entries: Iterator[Entry], **keys: Any) -> dict[str, Any]:
-    """An answer; a double underscore in a key stands for a dot."""
+def build_response(architecture: str, entries: Iterator[Entry], **keys: Any) -> dict[str, Any]:
+    """An response; a double underscore in a key stands for a dot."""
     info = {f"{architecture}.{key.replace('__', '.')}": value for key, value in keys.items()}
     return {
         "model_info": {"general.architecture": architecture, **info},
@@ -48,7 +48,7 @@ def llama_3_8b_q4_k_m() -> dict[str, Any]:
             yield f"blk.{layer}.ffn_down.weight", wide, (14_336, 4096)
 
     keys = {"block_count": 32, "embedding_length": 4096, "attention__head_count": 32, "attention__head_count_kv": 8}
-    return shown("llama", entries(), **keys)
+    return build_response("llama", entries(), **keys)
 
 
 def gpt_oss(layers: int, experts: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def gpt_oss(layers: int, experts: int) -> dict[str, Any]:
                 yield f"blk.{layer}.ffn_{part}_exps.weight", "MXFP4", (2880, 2880, experts)
                 yield f"blk.{layer}.ffn_{part}_exps.bias", "F32", (2880, experts)
 
-    return shown(
+    return build_response(
         "gpt-oss",
         entries(),
         block_count=layers,
@@ -82,8 +82,8 @@ def gpt_oss(layers: int, experts: int) -> dict[str, Any]:
     )
 
 
-def test_a_recorded_model_is_counted_to_the_last_byte() -> None:
-    costs, reasons = read_show_costs(recorded())
+def test_the_weights_of_a_recorded_model_are_exact() -> None:
+    costs, reasons = read_show_costs(load_recorded_response())
     assert reasons == ()
     norms = 25 * 512  # in 32 bits
     table = 512 * 261
@@ -96,62 +96,57 @@ def test_a_recorded_model_is_counted_to_the_last_byte() -> None:
     assert costs.precision is Precision.BITS16
 
 
-def test_the_cache_of_a_recorded_model_is_as_large_as_its_log_says() -> None:
-    costs, _ = read_show_costs(recorded())
+def test_the_kv_cache_of_a_recorded_model_has_the_size_in_its_log() -> None:
+    costs, _ = read_show_costs(load_recorded_response())
     assert costs.kv_cache is not None
     assert costs.kv_cache.bytes_per_token() == 6144
     assert costs.kv_cache.read_bytes(4096) == 24 * 2**20
     assert costs.attention_operations(1) == 4 * 12 * 8 * 64
 
 
-@pytest.mark.parametrize(
-    ("answer", "file_gigabytes", "read_gigabytes", "cache"),
-    [
+def test_the_reads_of_published_files_are_as_measured() -> None:
+    cases: list[tuple[dict[str, Any], float, float, int]] = [
         (llama_3_8b_q4_k_m(), 4.92, 4.62, 131_072),
         (gpt_oss(24, 32), 12.10, 2.57, 49_152),
         (gpt_oss(36, 128), 63.4, 3.55, 73_728),
-    ],
-)
-def test_a_step_reads_what_was_measured_of_published_files(
-    answer: dict[str, Any], file_gigabytes: float, read_gigabytes: float, cache: int
-) -> None:
-    costs, reasons = read_show_costs(answer)
-    assert reasons == ()
-    assert costs.weight_bytes is not None
-    assert costs.weight_bytes / 1e9 == pytest.approx(file_gigabytes, rel=2e-3)
-    assert costs.reads is not None
-    assert costs.reads.bytes_per_step() / 1e9 == pytest.approx(read_gigabytes, rel=0.015)  # routers are in 32 bits here
-    assert costs.kv_cache is not None
-    assert costs.kv_cache.bytes_per_token() == cache
-    assert costs.precision is None
+    ]
+    for response, file_gigabytes, read_gigabytes, cache in cases:
+        costs, reasons = read_show_costs(response)
+        assert reasons == (), file_gigabytes
+        assert costs.weight_bytes is not None, file_gigabytes
+        assert costs.weight_bytes / 1e9 == pytest.approx(file_gigabytes, rel=2e-3), file_gigabytes
+        assert costs.reads is not None, file_gigabytes
+        # Routers are in 32 bits in these tensors.
+        assert costs.reads.bytes_per_step() / 1e9 == pytest.approx(read_gigabytes, rel=0.015), file_gigabytes
+        assert costs.kv_cache is not None, file_gigabytes
+        assert costs.kv_cache.bytes_per_token() == cache, file_gigabytes
+        assert costs.precision is None, file_gigabytes
 
 
-def test_a_table_that_is_the_head_is_read_once() -> None:
-    answer = recorded()
-    answer["tensors"] = [entry for entry in answer["tensors"] if entry["name"] != "output.weight"]
-    costs, _ = read_show_costs(answer)
+def test_a_tied_embedding_is_read_once() -> None:
+    response = load_recorded_response()
+    response["tensors"] = [entry for entry in response["tensors"] if entry["name"] != "output.weight"]
+    costs, _ = read_show_costs(response)
     assert costs.reads is not None
     assert costs.reads.dense_bytes == costs.weight_bytes
 
 
-@pytest.mark.parametrize(
-    "name", ["v.blk.0.attn_q.weight", "mm.0.weight", "a.conv.weight", "blk.12.nextn.eh_proj.weight"]
-)
-def test_what_no_step_reads_is_in_the_weights_alone(name: str) -> None:
-    answer = recorded()
-    answer["tensors"].append({"name": name, "type": "F16", "shape": [512, 512]})
-    more, _ = read_show_costs(answer)
-    less, _ = read_show_costs(recorded())
-    assert more.reads == less.reads
-    assert less.weight_bytes is not None
-    assert more.weight_bytes == less.weight_bytes + 512 * 512 * 2
+def test_tensors_that_no_step_reads_are_part_of_the_weights_only() -> None:
+    for name in ("v.blk.0.attn_q.weight", "mm.0.weight", "a.conv.weight", "blk.12.nextn.eh_proj.weight"):
+        response = load_recorded_response()
+        response["tensors"].append({"name": name, "type": "F16", "shape": [512, 512]})
+        more, _ = read_show_costs(response)
+        less, _ = read_show_costs(load_recorded_response())
+        assert more.reads == less.reads, name
+        assert less.weight_bytes is not None, name
+        assert more.weight_bytes == less.weight_bytes + 512 * 512 * 2, name
 
 
-def test_layers_for_speculation_are_not_read() -> None:
-    answer = recorded()
-    answer["model_info"]["llama.nextn_predict_layers"] = 2
-    costs, reasons = read_show_costs(answer)
-    whole, _ = read_show_costs(recorded())
+def test_layers_for_speculative_decoding_are_not_read() -> None:
+    response = load_recorded_response()
+    response["model_info"]["llama.nextn_predict_layers"] = 2
+    costs, reasons = read_show_costs(response)
+    whole, _ = read_show_costs(load_recorded_response())
     assert reasons == ()
     assert costs.reads is not None
     assert whole.reads is not None
@@ -159,19 +154,21 @@ def test_layers_for_speculation_are_not_read() -> None:
     assert whole.reads.dense_bytes - costs.reads.dense_bytes == 2 * layer
 
 
-@pytest.mark.parametrize("change", [{"tensors": None}, {"tensors": []}])
-def test_without_tensors_the_weights_are_unknown_but_not_the_cache(change: dict[str, Any]) -> None:
-    costs, reasons = read_show_costs(recorded() | change)
-    assert (costs.weight_bytes, costs.weight_source, costs.reads, costs.precision) == (None, None, None, None)
-    assert costs.kv_cache is not None
-    assert reasons == (
-        "/api/show: tensors: missing; Ollama tells them of GGUF models since 0.6.1, so the weights are not known",
-    )
+def test_without_tensors_the_weights_are_unknown_but_not_the_cache() -> None:
+    cases: list[dict[str, Any]] = [{"tensors": None}, {"tensors": []}]
+    for change in cases:
+        costs, reasons = read_show_costs(load_recorded_response() | change)
+        assert (costs.weight_bytes, costs.weight_source, costs.reads, costs.precision) == (None, None, None, None), (
+            change
+        )
+        assert costs.kv_cache is not None, change
+        assert reasons == (
+            "/api/show: tensors: missing; Ollama tells them of GGUF models since 0.6.1, so the weights are not known",
+        ), change
 
 
-@pytest.mark.parametrize(
-    ("entry", "told"),
-    [
+def test_an_invalid_tensor_makes_the_weights_unknown() -> None:
+    cases: list[tuple[object, str]] = [
         (5, "tensors[111]: expected an object, found 5"),
         (
             {"name": "x", "type": "Q9_Z", "shape": [1]},
@@ -185,60 +182,63 @@ def test_without_tensors_the_weights_are_unknown_but_not_the_cache(change: dict[
         ({"name": "x", "type": "F16", "shape": [1] * 9}, "tensors[111].shape: expected whole numbers above 0"),
         ({"name": "x", "type": "Q4_K", "shape": [100]}, "tensors[111].shape: 100 elements are no whole blocks of 256"),
         ({"name": "output.weight", "type": "F16", "shape": [1]}, "tensors[111]: 'output.weight' is given twice"),
-    ],
-)
-def test_a_tensor_that_is_not_understood_makes_the_weights_unknown(entry: object, told: str) -> None:
-    answer = recorded()
-    answer["tensors"].append(entry)
-    costs, reasons = read_show_costs(answer)
-    assert (costs.weight_bytes, costs.reads) == (None, None)
-    assert costs.kv_cache is not None
-    assert reasons == (f"/api/show: {told}",)
+    ]
+    for entry, expected in cases:
+        response = load_recorded_response()
+        response["tensors"].append(entry)
+        costs, reasons = read_show_costs(response)
+        assert (costs.weight_bytes, costs.reads) == (None, None), entry
+        assert costs.kv_cache is not None, entry
+        assert reasons == (f"/api/show: {expected}",), entry
 
 
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
+def test_the_reads_of_a_mixture_without_a_number_of_used_experts_are_unknown() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"expert_count": 8}, "expert_used_count: missing; expected a whole number above 0"),
         ({"expert_count": 8, "expert_used_count": 9}, "expert_used_count: 9 of only 8 experts"),
-    ],
-)
-def test_a_mixture_that_does_not_say_how_many_experts_it_uses_is_not_guessed_at(
-    keys: dict[str, Any], told: str
-) -> None:
-    answer = recorded()
-    answer["model_info"] |= {f"llama.{key}": value for key, value in keys.items()}
-    costs, reasons = read_show_costs(answer)
-    assert costs.weight_bytes is not None
-    assert (costs.reads, costs.stream_bytes()) == (None, None)
-    assert reasons == (f"/api/show: model_info.llama.{told}",)
+    ]
+    for keys, expected in cases:
+        response = load_recorded_response()
+        response["model_info"] |= {f"llama.{key}": value for key, value in keys.items()}
+        costs, reasons = read_show_costs(response)
+        assert costs.weight_bytes is not None, keys
+        assert (costs.reads, costs.stream_bytes()) == (None, None), keys
+        assert reasons == (f"/api/show: model_info.llama.{expected}",), keys
 
 
 def test_tensors_of_experts_make_a_mixture_whatever_the_keys_say() -> None:
-    answer = gpt_oss(2, 32)
-    del answer["model_info"]["gpt-oss.expert_count"]
-    costs, _ = read_show_costs(answer)
+    response = gpt_oss(2, 32)
+    del response["model_info"]["gpt-oss.expert_count"]
+    costs, _ = read_show_costs(response)
     assert costs.weight_bytes is not None
     assert (costs.reads, costs.stream_bytes()) == (None, None)
 
 
-@pytest.mark.parametrize("answer", [None, [], "x", 5, True])
-def test_an_answer_that_is_no_object_tells_nothing(answer: object) -> None:
-    assert read_show_costs(answer) == (ModelCosts(), ("/api/show: expected a JSON object",))
+def test_a_response_that_is_not_an_object_gives_nothing() -> None:
+    cases: list[object] = [None, [], "x", 5, True]
+    for response in cases:
+        assert read_show_costs(response) == (ModelCosts(), ("/api/show: expected a JSON object",)), response
 
 
-@pytest.mark.parametrize("info", [None, {}, {"general.architecture": None}, {"general.architecture": ""}])
-def test_without_an_architecture_only_the_total_is_known(info: object) -> None:
-    costs, reasons = read_show_costs(recorded() | {"model_info": info})
-    assert costs.weight_bytes is not None
-    assert (costs.reads, costs.kv_cache, costs.attention) == (None, None, None)
-    assert reasons == ("/api/show: model_info.general.architecture: missing; does this server tell of its models?",)
+def test_without_an_architecture_only_the_total_is_known() -> None:
+    cases: list[object] = [None, {}, {"general.architecture": None}, {"general.architecture": ""}]
+    for info in cases:
+        costs, reasons = read_show_costs(load_recorded_response() | {"model_info": info})
+        assert costs.weight_bytes is not None, info
+        assert (costs.reads, costs.kv_cache, costs.attention) == (None, None, None), info
+        assert reasons == (
+            "/api/show: model_info.general.architecture: missing; does this server tell of its models?",
+        ), info
 
 
-@pytest.mark.parametrize("value", ["x", -5, 0, 1e9, 10**12, True, float("nan"), [], {}, [[]], None])
-@pytest.mark.parametrize("key", [key for key in sorted(recorded()["model_info"]) if key.startswith("llama.")])
-def test_whatever_a_key_holds_there_is_a_figure_or_a_reason(key: str, value: object) -> None:
-    answer = recorded()
-    answer["model_info"][key] = value
-    costs, reasons = read_show_costs(answer)
-    assert reasons or None not in (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention)
+def test_any_value_of_any_key_gives_a_figure_or_a_reason() -> None:
+    values: list[object] = ["x", -5, 0, 1e9, 10**12, True, float("nan"), [], {}, [[]], None]
+    for value in values:
+        for key in (key for key in sorted(load_recorded_response()["model_info"]) if key.startswith("llama.")):
+            response = load_recorded_response()
+            response["model_info"][key] = value
+            costs, reasons = read_show_costs(response)
+            assert reasons or None not in (costs.weight_bytes, costs.reads, costs.kv_cache, costs.attention), (
+                value,
+                key,
+            )
