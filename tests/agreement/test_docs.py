@@ -41,14 +41,14 @@ from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
 from phasewatch.config.resolve import DEFAULT_CONFIG, Target, Thresholds, parse
 from phasewatch.config.schema import OLLAMA_INTERVAL, FileSchema
-from phasewatch.demo.ollama import models as ollama_models
+from phasewatch.demo.ollama import demo_models as ollama_models
 from phasewatch.demo.ollama import users as ollama_users
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.api import Model
 from phasewatch.demo.prometheus import DEFAULT_PORT as PROMETHEUS_PORT
 from phasewatch.demo.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
 from phasewatch.demo.run import INTERVAL, OLLAMA_NAME, PROBE_BUDGET, PROBE_INTERVAL, VLLM_NAME
-from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.tour import LOOK_AT
+from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.vllm.simulation import DEVICE, SETTINGS
 from phasewatch.hardware import facts
 from phasewatch.metrics.collector import SELF_METRICS, TABLE, target_families
@@ -61,9 +61,9 @@ from phasewatch.snapshot.probes import Discard, Skip
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import _WebSchema, load_web_config
 from tests.support.model_folders import config, write_json
-from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.processes import needs
+from tests.support.simulated_ollama import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.timeline import Timeline
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]

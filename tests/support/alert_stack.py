@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import yaml
 
-from tests.support.hurry import scaled_duration, write_rules
+from tests.support.accelerated_rules import scaled_duration, write_rules
 from tests.support.paths import ALERTS
 from tests.support.processes import eventually, free_port, get, running
 

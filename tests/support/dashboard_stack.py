@@ -19,21 +19,21 @@ import yaml
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.config.resolve import parse
-from phasewatch.demo.ollama.moments import SECOND
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.api import Model
+from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.metrics.collector import target_families
 from phasewatch.recordings.format import Reader
 from phasewatch.recordings.replay import replay
 from tests.support.fakes import Exporter
 from tests.support.model_folders import config as model_config
 from tests.support.model_folders import write_json
-from tests.support.ollama_hours import somebody, watch
 from tests.support.pages import bodies
 from tests.support.paths import RECORDINGS
 from tests.support.processes import eventually, free_port, get, running
 from tests.support.rule_files import RULES, promtool
 from tests.support.servers import RecordedServer
 from tests.support.timeline import EPOCH, START
+from tests.support.watched_ollama import somebody, watch
 
 FLEET: Final = {
     "mfu-metrics": "healthy",

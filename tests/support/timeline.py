@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.go_time import SECOND
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tests.support.hurry import hurried
+from tests.support.accelerated_rules import hurried
 from tests.support.pages import bodies, replayed
 from tests.support.paths import ALERTS, RECORDINGS
 from tests.support.processes import needs

@@ -14,11 +14,11 @@ from phasewatch import app
 from phasewatch.app import bind
 from phasewatch.base.errors import BindError, Reason
 from phasewatch.config import resolve as configuration
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.api import Model
 from tests.support.fakes import Exporter, FakeVllm, logfmt, program
-from tests.support.ollama_fronts import FakeOllama
-from tests.support.ollama_harm import assert_harmless, assert_uncached
+from tests.support.probe_assertions import assert_harmless, assert_uncached
 from tests.support.processes import PATIENCE, eventually
+from tests.support.simulated_ollama import FakeOllama
 
 UP = "llm_target_up"
 RELOADED = "phasewatch_config_last_reload_successful"

@@ -22,7 +22,7 @@ from phasewatch.analysis.saturation import State
 from phasewatch.base.errors import BindError, DemoError
 from phasewatch.config.resolve import parse
 from phasewatch.demo.clock import LONGEST_TICK
-from phasewatch.demo.ollama.models import SMALL
+from phasewatch.demo.ollama.demo_models import SMALL
 from phasewatch.demo.run import (
     FILES,
     FILES_OF_A_SERVER,
@@ -35,14 +35,14 @@ from phasewatch.demo.run import (
     fleet,
     run,
 )
-from phasewatch.demo.script import CYCLE, CYCLE_SECONDS, act_at
 from phasewatch.demo.servers import Served, served
 from phasewatch.demo.tour import LOOK_AT
+from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, act_at
 from phasewatch.demo.vllm.simulation import SimulatedVllm
 from phasewatch.metrics.collector import TABLE
 from tests.support.fakes import Exporter, logfmt, program
 from tests.support.processes import PATIENCE, eventually, get_json
-from tests.support.simulation import STARTED
+from tests.support.simulated_vllm import STARTED
 
 Demo = Callable[..., Exporter]
 

@@ -21,12 +21,12 @@ from phasewatch.base.log import logger
 from phasewatch.config import resolve as config
 from phasewatch.demo import prometheus
 from phasewatch.demo.clock import PatientClock, machine_seconds
-from phasewatch.demo.ollama import models
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama import demo_models
+from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.users import InhabitedOllama
-from phasewatch.demo.script import CYCLE_SECONDS, Act
 from phasewatch.demo.servers import HOST, Clock, Served, answering, ollama_application, served, vllm_application
 from phasewatch.demo.tour import LOOK_AT
+from phasewatch.demo.vllm.script import CYCLE_SECONDS, Act
 from phasewatch.demo.vllm.simulation import SimulatedVllm, target_keys
 from phasewatch.web.security import WebConfig
 
@@ -222,7 +222,7 @@ def configuration(urls: Mapping[str, str]) -> str:
 def _target(name: str, url: str) -> dict[str, Any]:
     if name == OLLAMA_NAME:
         probe = {"interval": PROBE_INTERVAL, "budget": PROBE_BUDGET}
-        return {"name": name, "backend": "ollama", "url": url, "probe": probe, **models.target_keys()}
+        return {"name": name, "backend": "ollama", "url": url, "probe": probe, **demo_models.target_keys()}
     return {"name": name, "backend": "vllm", "url": url, **target_keys()}
 
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phasewatch.app import Server, bind
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.scheduler import Ticket
 
 HOST: Final = "127.0.0.1"

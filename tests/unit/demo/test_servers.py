@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from phasewatch.demo.ollama.api import Model
 from phasewatch.demo.ollama.scheduler import Ticket
-from phasewatch.demo.ollama.wire import Model
 from phasewatch.demo.servers import Served, answering, ollama_application, served, vllm_application
-from tests.support.ollama_fronts import Ollama
 from tests.support.processes import PATIENCE
+from tests.support.simulated_ollama import Ollama
 
 A = Model("a:latest", "a" * 64, load_seconds=0.05, cold_factor=1.0)
 ENDLESS = Model("a:latest", "a" * 64, load_seconds=0.05, decode_seconds_per_token=1000.0)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from phasewatch.demo.ollama.harm import Event, Harm, Ledger
-from phasewatch.demo.ollama.moments import SECOND
-from phasewatch.demo.ollama.wire import Answer, Generate, Model, Refusal, RunnerOptions, failure
-from phasewatch.demo.ollama.work import Work, work
+from phasewatch.demo.ollama.api import Answer, Generate, Model, Refusal, RunnerOptions, failure
+from phasewatch.demo.ollama.completion import Work, work
+from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.harm_ledger import Event, Harm, Ledger
 
 LOAD_OVERHEAD: Final = 700_000
 """load_duration of a model that is there; as recorded."""

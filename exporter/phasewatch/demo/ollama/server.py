@@ -11,10 +11,7 @@ from datetime import UTC, tzinfo
 from ipaddress import ip_address
 from typing import Any, Final
 
-from phasewatch.demo.ollama.harm import Harm, Ledger
-from phasewatch.demo.ollama.moments import SECOND, timestamp
-from phasewatch.demo.ollama.scheduler import LOAD_OVERHEAD, Job, Runner, Scheduler, Ticket
-from phasewatch.demo.ollama.wire import (
+from phasewatch.demo.ollama.api import (
     Answer,
     Generate,
     Model,
@@ -26,6 +23,9 @@ from phasewatch.demo.ollama.wire import (
     read_generate,
     read_object,
 )
+from phasewatch.demo.ollama.go_time import SECOND, timestamp
+from phasewatch.demo.ollama.harm_ledger import Harm, Ledger
+from phasewatch.demo.ollama.scheduler import LOAD_OVERHEAD, Job, Runner, Scheduler, Ticket
 
 _METHODS: Final = {
     "/": "GET",

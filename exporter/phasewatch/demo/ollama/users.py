@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from phasewatch.demo.ollama.harm import Ledger
-from phasewatch.demo.ollama.models import CHAT, LARGE, MODELS, NUM_CTX, SMALL
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.demo_models import CHAT, LARGE, MODELS, NUM_CTX, SMALL
+from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.harm_ledger import Ledger
 from phasewatch.demo.ollama.scheduler import Ticket
 from phasewatch.demo.ollama.server import SimulatedOllama
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from phasewatch.demo.ledger import First, Ledger, Step
 from phasewatch.demo.roofline import Cost, Machine, Work
 from phasewatch.demo.vllm.counters import Counters
-from phasewatch.demo.vllm.load import Crowd
 from phasewatch.demo.vllm.scheduler import Part, Scheduler, Sequence
 from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.workload import Crowd
 
 
 @dataclass(frozen=True, slots=True)

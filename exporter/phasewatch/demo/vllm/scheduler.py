@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from phasewatch.demo.vllm.blocks import BlockPool, Key
-from phasewatch.demo.vllm.load import Request
 from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.workload import Request
 
 
 @dataclass(slots=True, eq=False)

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from phasewatch.demo.ledger import Ledger
 from phasewatch.demo.roofline import machine
-from phasewatch.demo.script import Act, act_at
 from phasewatch.demo.vllm.engine import Engine
-from phasewatch.demo.vllm.load import Crowd
 from phasewatch.demo.vllm.page import VERSION, metrics_page, models, server_info
+from phasewatch.demo.vllm.script import Act, act_at
 from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.workload import Crowd
 
 DEVICE: Final = "NVIDIA L40S"
 

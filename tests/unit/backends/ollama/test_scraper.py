@@ -17,15 +17,15 @@ from phasewatch.backends.ollama.scraper import OllamaMonitor
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
 from phasewatch.config.resolve import Target
-from phasewatch.demo.ollama.harm import Harm
-from phasewatch.demo.ollama.moments import SECOND, timestamp
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.api import Model
+from phasewatch.demo.ollama.go_time import SECOND, timestamp
+from phasewatch.demo.ollama.harm_ledger import Harm
 from tests.support.ollama_facts import answered, seeded
-from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
-from tests.support.ollama_harm import assert_harmless, assert_uncached, assert_within_budget
-from tests.support.ollama_hours import Lives, Watched, Wrap, somebody, watch
 from tests.support.pages import value, values
+from tests.support.probe_assertions import assert_harmless, assert_uncached, assert_within_budget
+from tests.support.simulated_ollama import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.timeline import EPOCH, Timeline
+from tests.support.watched_ollama import Lives, Watched, Wrap, somebody, watch
 
 A: Final = Model("a:latest", "a" * 64)
 B: Final = Model("b:latest", "b" * 64, decode_seconds_per_token=0.01)

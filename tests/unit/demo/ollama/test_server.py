@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from phasewatch.demo.ollama.moments import SECOND
-from phasewatch.demo.ollama.wire import Model
-from tests.support.ollama_fronts import URL, Desk, FakeOllama, OllamaTransport, User, Visit
+from phasewatch.demo.ollama.api import Model
+from phasewatch.demo.ollama.go_time import SECOND
 from tests.support.paths import RECORDINGS
 from tests.support.processes import PATIENCE
+from tests.support.simulated_ollama import URL, Desk, FakeOllama, OllamaTransport, User, Visit
 from tests.support.timeline import EPOCH, START, Timeline
 
 A = Model("tiny-a:latest", "a" * 64)

@@ -11,17 +11,17 @@ import pytest
 
 from phasewatch.backends.ollama.scraper import OllamaMonitor
 from phasewatch.config.resolve import parse
-from phasewatch.demo.ollama.harm import Harm
-from phasewatch.demo.ollama.models import CHAT, LARGE, MODELS, SMALL
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.demo_models import CHAT, LARGE, MODELS, SMALL
+from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.harm_ledger import Harm
 from phasewatch.demo.ollama.users import CYCLE_SECONDS, VISITS, InhabitedOllama
 from phasewatch.demo.run import OLLAMA_NAME, PROBE_BUDGET, configuration
 from tests.support.ollama_facts import seeded
-from tests.support.ollama_fronts import URL, OllamaTransport
-from tests.support.ollama_harm import assert_harmless, assert_uncached, assert_within_budget
-from tests.support.ollama_hours import every, shown
 from tests.support.pages import Metrics
+from tests.support.probe_assertions import assert_harmless, assert_uncached, assert_within_budget
+from tests.support.simulated_ollama import URL, OllamaTransport
 from tests.support.timeline import EPOCH, Timeline
+from tests.support.watched_ollama import every, shown
 
 LOOK_SECONDS = 5.0
 CYCLES = 2

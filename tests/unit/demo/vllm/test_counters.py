@@ -3,9 +3,9 @@
 import pytest
 
 from phasewatch.demo.vllm.counters import Counters, Distribution, families
-from phasewatch.demo.vllm.load import Request, Workload
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence
 from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.workload import Request, Workload
 
 SETTINGS = Settings()
 ANY = Workload(prompt=(1, 1), output=(1, 1), most=1)

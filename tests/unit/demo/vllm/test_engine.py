@@ -10,10 +10,10 @@ import pytest
 from phasewatch.analysis.ceiling import Counted
 from phasewatch.analysis.quantiles import QUANTILES
 from phasewatch.demo.roofline import machine
-from phasewatch.demo.vllm.load import Workload
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
+from phasewatch.demo.vllm.workload import Workload
 from phasewatch.snapshot.target import EngineReading
-from tests.support.simulation import SERVER, Simulated, Truth, readings, simulated, target
+from tests.support.simulated_vllm import SERVER, Simulated, Truth, readings, simulated, target
 
 L40S = machine(DEVICE, MODEL)
 

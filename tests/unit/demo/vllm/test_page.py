@@ -11,12 +11,12 @@ import pytest
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.backends.vllm.client import facts, limits
 from phasewatch.demo.vllm.counters import Counters
-from phasewatch.demo.vllm.load import Workload
 from phasewatch.demo.vllm.page import HELP, LOADING_SECONDS, metrics_page, models, server_info
 from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.workload import Workload
 from tests.support.pages import bodies
 from tests.support.paths import RECORDINGS
-from tests.support.simulation import STARTED, simulated
+from tests.support.simulated_vllm import STARTED, simulated
 
 LIKE_OURS = (
     *("single-stream", "batch-ramp", "seq-limit", "kv-saturation", "preemption", "prefill-limited"),

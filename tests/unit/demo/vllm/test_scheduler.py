@@ -1,8 +1,8 @@
 import math
 
-from phasewatch.demo.vllm.load import Request, Workload
 from phasewatch.demo.vllm.scheduler import Part, Scheduler, Sequence
 from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.workload import Request, Workload
 
 ANY = Workload(prompt=(1, 1), output=(1, 1), most=1)
 SMALL = Settings(max_num_seqs=4, max_num_batched_tokens=100, num_gpu_blocks=33)

@@ -5,10 +5,10 @@ import pytest
 import yaml
 
 from phasewatch.config.resolve import parse
-from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.vllm.page import LOADING_SECONDS
+from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.vllm.simulation import SETTINGS, SimulatedVllm, target_keys
-from tests.support.simulation import STARTED
+from tests.support.simulated_vllm import STARTED
 
 
 def page(server: SimulatedVllm) -> str:

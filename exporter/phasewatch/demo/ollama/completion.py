@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from phasewatch.demo.ollama.moments import SECOND
-from phasewatch.demo.ollama.wire import Generate, Model, Refusal
+from phasewatch.demo.ollama.api import Generate, Model, Refusal
+from phasewatch.demo.ollama.go_time import SECOND
 
 _MICROSECOND: Final = 1_000
 

@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol, Self
 
 import httpx
 
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.api import Answer, Model
+from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.scheduler import Ticket
 from phasewatch.demo.ollama.server import Asked, SimulatedOllama
-from phasewatch.demo.ollama.wire import Answer, Model
 from phasewatch.scrape.http import HTTP_OK
 from tests.support.timeline import EPOCH, START, Timeline
 

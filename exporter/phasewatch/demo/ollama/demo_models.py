@@ -8,8 +8,8 @@ beside another one.
 from hashlib import sha256
 from typing import Any, Final
 
-from phasewatch.demo.ollama.anatomy import Anatomy
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.api import Model
+from phasewatch.demo.ollama.gguf_metadata import Anatomy
 
 DEVICE: Final = "NVIDIA GeForce RTX 4090"
 

@@ -7,9 +7,9 @@ import pytest
 
 from phasewatch.analysis.saturation import State
 from phasewatch.config.resolve import Limits, Target
-from phasewatch.demo.script import CYCLE, CYCLE_SECONDS, Act, act_at
+from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, Act, act_at
 from phasewatch.demo.vllm.simulation import SimulatedVllm
-from tests.support.simulation import STARTED, readings, target
+from tests.support.simulated_vllm import STARTED, readings, target
 
 SEEDS = (1, 2, 3, 4, 5)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.hurry import hurried, scaled_duration, write_rules
+from tests.support.accelerated_rules import hurried, scaled_duration, write_rules
 from tests.support.rule_files import RULES, alerts
 
 

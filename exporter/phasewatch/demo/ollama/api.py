@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from phasewatch.demo.ollama.anatomy import Anatomy
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.gguf_metadata import Anatomy
+from phasewatch.demo.ollama.go_time import SECOND
 
 FOREVER: Final = 2**63 - 1
 """The longest Go duration, 292 years of nanoseconds: the session of a negative keep_alive."""

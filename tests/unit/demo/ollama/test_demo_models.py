@@ -3,7 +3,8 @@ from itertools import combinations
 import pytest
 
 from phasewatch.base.units import bandwidth
-from phasewatch.demo.ollama.models import (
+from phasewatch.demo.ollama.api import Model
+from phasewatch.demo.ollama.demo_models import (
     DEVICE,
     DEVICE_BANDWIDTH,
     EFFICIENCY,
@@ -13,7 +14,6 @@ from phasewatch.demo.ollama.models import (
     target_keys,
 )
 from phasewatch.demo.ollama.users import MAX_LOADED
-from phasewatch.demo.ollama.wire import Model
 from phasewatch.hardware.resolve import Resolved, resolve
 from phasewatch.models.sources.gguf import costs_of_show
 

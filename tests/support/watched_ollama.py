@@ -12,11 +12,11 @@ from phasewatch.backends.ollama.scraper import OllamaMonitor
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.config.resolve import Target
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.api import Model
 from phasewatch.metrics.collector import target_families
 from tests.support.ollama_facts import seeded
-from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.pages import Metrics
+from tests.support.simulated_ollama import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.timeline import Timeline
 
 TICK_SECONDS: Final = 0.5

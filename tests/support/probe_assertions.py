@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from phasewatch.demo.ollama.harm import Event, Harm, Ledger
+from phasewatch.demo.ollama.harm_ledger import Event, Harm, Ledger
 
 
 def assert_harmless(ledger: Ledger, *, probes: int = 1) -> None:

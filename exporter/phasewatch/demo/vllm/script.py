@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Final
 
 from phasewatch.analysis.saturation import State
-from phasewatch.demo.vllm.load import Workload
+from phasewatch.demo.vllm.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

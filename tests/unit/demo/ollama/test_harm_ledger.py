@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from phasewatch.demo.ollama.harm import MOST_EVENTS, MOST_PROBES, Event, Harm, Ledger
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.api import Model
+from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.harm_ledger import MOST_EVENTS, MOST_PROBES, Event, Harm, Ledger
 from phasewatch.demo.ollama.scheduler import Ticket
-from phasewatch.demo.ollama.wire import Model
-from tests.support.ollama_fronts import URL, Desk, OllamaTransport, User, Visit
-from tests.support.ollama_harm import assert_backs_off, assert_harmless, assert_uncached, assert_within_budget
+from tests.support.probe_assertions import assert_backs_off, assert_harmless, assert_uncached, assert_within_budget
+from tests.support.simulated_ollama import URL, Desk, OllamaTransport, User, Visit
 from tests.support.timeline import Timeline
 
 A = Model("tiny-a:latest", "a" * 64)

@@ -13,10 +13,10 @@ from phasewatch.config.resolve import Limits, Target
 from phasewatch.demo.ledger import Step
 from phasewatch.demo.roofline import machine
 from phasewatch.demo.vllm.engine import Engine
-from phasewatch.demo.vllm.load import Crowd, Workload
 from phasewatch.demo.vllm.page import VERSION, metrics_page
 from phasewatch.demo.vllm.settings import Settings
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
+from phasewatch.demo.vllm.workload import Crowd, Workload
 from phasewatch.models.sources.folder import costs_of_folder
 from phasewatch.snapshot.health import Timing
 from phasewatch.snapshot.target import EngineReading, ServerFacts

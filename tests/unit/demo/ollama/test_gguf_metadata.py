@@ -1,6 +1,6 @@
 import json
 
-from phasewatch.demo.ollama.anatomy import Anatomy
+from phasewatch.demo.ollama.gguf_metadata import Anatomy
 from tests.support.paths import RECORDINGS
 
 SHOWN = json.loads((RECORDINGS / "ollama-0.33" / "show.json").read_text())["body"]

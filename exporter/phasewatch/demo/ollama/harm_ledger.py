@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.go_time import SECOND
 
 MOST_EVENTS: Final = 10_000
 """The ledger keeps the newest events, so that a server may run for weeks."""

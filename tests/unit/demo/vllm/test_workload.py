@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 from random import Random
 
-from phasewatch.demo.vllm.load import RAMP, Crowd, Request, Workload
+from phasewatch.demo.vllm.workload import RAMP, Crowd, Request, Workload
 
 CHAT = Workload(users=5, prompt=(100, 200), output=(10, 20), most=20, think=2.0)
 STREAM = Workload(per_second=10.0, prompt=(100, 200), output=(10, 20), most=20)
