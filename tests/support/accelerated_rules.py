@@ -1,4 +1,4 @@
-"""The shipped rules in a hurry: everything that they wait for, divided by one factor, for tests that last seconds."""
+"""The shipped rules with all their durations divided by one factor, for tests that last seconds."""
 
 import re
 from pathlib import Path
@@ -8,28 +8,28 @@ from tests.support.rule_files import RULES
 
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART: Final = re.compile(r"(\d+)(ms|[smhd])")
-_WAITED: Final = re.compile(r"(\[|offset -?|for: |interval: )((?:\d+(?:ms|[smhd]))+)\b")
+_DURATION: Final = re.compile(r"(\[|offset -?|for: |interval: )((?:\d+(?:ms|[smhd]))+)\b")
 """Ranges, offsets, `for`, `keep_firing_for` and a group's `interval`."""
 _STEP: Final = re.compile(r"(:)((?:\d+(?:ms|[smhd]))+)(?=\])")
 """The step of a subquery."""
 
 
-def scaled_duration(duration: str, factor: float) -> str:
+def divide_duration(duration: str, factor: float) -> str:
     """A duration divided by the factor, at least 1 ms."""
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(duration))
     return f"{max(1, round(seconds * 1000 / factor))}ms"
 
 
-def hurried(text: str, factor: float) -> str:
-    """A rule file whose durations are divided by the factor; figures, names and strings stay as they are."""
+def accelerate(text: str, factor: float) -> str:
+    """A rule file with all durations divided by the factor; numbers, names and strings are unchanged."""
 
-    def shorter(found: re.Match[str]) -> str:
-        return f"{found[1]}{scaled_duration(found[2], factor)}"
+    def divide_match(match: re.Match[str]) -> str:
+        return f"{match[1]}{divide_duration(match[2], factor)}"
 
-    return _WAITED.sub(shorter, _STEP.sub(shorter, text))
+    return _DURATION.sub(divide_match, _STEP.sub(divide_match, text))
 
 
-def write_rules(folder: Path, factor: float) -> None:
-    """All shipped rule files, in a hurry, in a folder."""
+def write_accelerated_rules(folder: Path, factor: float) -> None:
+    """Write all shipped rule files, accelerated, to a folder."""
     for path in sorted(RULES.glob("*.yml")):
-        (folder / path.name).write_text(hurried(path.read_text(), factor))
+        (folder / path.name).write_text(accelerate(path.read_text(), factor))

@@ -19,8 +19,8 @@ import yaml
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.config.resolve import parse
-from phasewatch.demo.ollama.api import Model
 from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.model import Model
 from phasewatch.metrics.collector import target_families
 from phasewatch.recordings.format import Reader
 from phasewatch.recordings.replay import replay
@@ -33,7 +33,7 @@ from tests.support.processes import eventually, free_port, get, running
 from tests.support.rule_files import RULES, promtool
 from tests.support.servers import RecordedServer
 from tests.support.timeline import EPOCH, START
-from tests.support.watched_ollama import somebody, watch
+from tests.support.watched_ollama import build_user, watch
 
 FLEET: Final = {
     "mfu-metrics": "healthy",
@@ -138,14 +138,14 @@ def ollama_lines(seconds: float, end: float) -> Iterator[str]:
     ]
     watched = watch(
         models,
-        [somebody(1, "small:latest"), somebody(2, "large:latest")],
+        [build_user(1, "small:latest"), build_user(2, "large:latest")],
         ProbeSettings(interval=60.0),
         seconds=seconds,
         device=DeviceSettings(memory_bandwidth=90e9, flops=5e12, cpu_memory_bandwidth=45e9),
     )
     began = end - seconds
     clock = began - (EPOCH / SECOND + START)
-    for moment, metrics in watched.seen:
+    for moment, metrics in watched.readings:
         for (name, labels), value in metrics.items():
             told = {**_LABELS, **dict(labels), "target": "workstation"}
             yield _line(name, told, _moved(name, value, clock), began + moment)

@@ -1,4 +1,4 @@
-"""The simulated vLLM under the ordinary pipeline, in simulated time."""
+"""The simulated vLLM scraped by the exporter's own pipeline, in simulated time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,31 +10,32 @@ from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.backends.vllm.state import TargetState, snapshot, succeed
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.resolve import Limits, Target
-from phasewatch.demo.ledger import Step
-from phasewatch.demo.roofline import machine
+from phasewatch.demo.ledger import EngineStep
+from phasewatch.demo.roofline import build_roofline
 from phasewatch.demo.vllm.engine import Engine
-from phasewatch.demo.vllm.page import VERSION, metrics_page
-from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.page import VERSION, render_metrics
+from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
-from phasewatch.demo.vllm.workload import Crowd, Workload
+from phasewatch.demo.vllm.workload import Workload, WorkloadGenerator
 from phasewatch.models.sources.folder import costs_of_folder
 from phasewatch.snapshot.health import Timing
 from phasewatch.snapshot.target import EngineReading, ServerFacts
 
-STARTED = 1_795_920_411.0
+CREATED = 1_795_920_411.0
+"""Unix time at which the simulated servers start."""
 
-SERVER = Settings()
+SETTINGS = SimulatedVllmSettings()
 
 
-def target(settings: Settings = SERVER, **changes: Any) -> Target:
-    """A simulated server as a target of which everything is known."""
+def build_target(settings: SimulatedVllmSettings = SETTINGS, **changes: Any) -> Target:
+    """A target for a simulated server, with its device and limits configured."""
     limits = Limits(settings.max_num_seqs, settings.max_num_batched_tokens)
     device = DeviceSettings(name=DEVICE)
     return replace(Target("simulated", "vllm", "http://simulated.invalid", device=device, limits=limits), **changes)
 
 
 class Server(Protocol):
-    """Something that is simulated, and has a page."""
+    """A simulation with a metrics page."""
 
     def advance(self, now: float) -> None: ...
 
@@ -42,59 +43,63 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """An engine with its users and its page."""
+class SimulatedServer:
+    """An engine with its clients and its metrics page."""
 
     engine: Engine
-    crowd: Crowd
-    settings: Settings
+    clients: WorkloadGenerator
+    settings: SimulatedVllmSettings
 
     def advance(self, now: float) -> None:
         self.engine.advance(now)
 
     def page(self) -> str:
-        return metrics_page(self.engine.counters, self.settings, STARTED)
+        return render_metrics(self.engine.counters, self.settings, CREATED)
+
+    def value(self, name: str, label_value: str = "") -> float:
+        """The current value of a gauge or counter."""
+        return self.engine.counters.values[name, label_value]
 
 
-def simulated(*workloads: Workload, settings: Settings = SERVER, seed: int = 1) -> Simulated:
-    """A server that such users use from the first second on."""
-    crowd = Crowd(Random(seed))  # noqa: S311  # a simulation must be repeatable
-    crowd.begin(workloads, 0.0)
-    return Simulated(Engine(settings, machine(DEVICE, MODEL), crowd), crowd, settings)
+def simulate(*workloads: Workload, settings: SimulatedVllmSettings = SETTINGS, seed: int = 1) -> SimulatedServer:
+    """A server with these workloads from the start."""
+    clients = WorkloadGenerator(Random(seed))  # noqa: S311  # a simulation must be repeatable
+    clients.start(workloads, 0.0)
+    return SimulatedServer(Engine(settings, build_roofline(DEVICE, MODEL), clients), clients, settings)
 
 
-def readings(server: Server, watched: Target, times: Iterator[float]) -> Iterator[tuple[float, EngineReading]]:
-    """What is shown of the only engine after each scrape, at these times."""
-    device, _ = devices_of(watched, ())
+def scrape(server: Server, target: Target, times: Iterator[float]) -> Iterator[tuple[float, EngineReading]]:
+    """Scrape at these times; what the exporter shows of the single engine after each scrape."""
+    device, _ = devices_of(target, ())
     state = TargetState(equipment=Equipment(device, costs_of_folder(MODEL)[0]), facts=ServerFacts(version=VERSION))
     reader = PageReader()
     for time in times:
         server.advance(time)
-        state = succeed(state, reader.read(server.page()), Timing(time, time, None), watched)
-        (reading,) = snapshot(state, watched).engines
+        state = succeed(state, reader.read(server.page()), Timing(time, time, None), target)
+        (reading,) = snapshot(state, target).engines
         yield time, reading
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What truly happened in (start, end], from the steps that ended in it."""
+class WindowTruth:
+    """What happened in (start, end], computed from the steps that ended in it."""
 
     seconds: float
-    steps: tuple[Step, ...]
+    steps: tuple[EngineStep, ...]
 
     @property
     def decoded(self) -> int:
-        return sum(count for step in self.steps for _, count in step.gaps)
+        return sum(count for step in self.steps for _, count in step.token_gaps)
 
     @property
     def waited(self) -> float:
-        """Seconds that streams waited for tokens, all together."""
-        return sum(gap * count for step in self.steps for gap, count in step.gaps)
+        """Total time that streams waited for tokens, seconds."""
+        return sum(gap * count for step in self.steps for gap, count in step.token_gaps)
 
     @property
-    def putting_out(self) -> int:
-        """Steps that put out at least one token."""
-        return sum(bool(step.gaps or step.firsts) for step in self.steps)
+    def productive_steps(self) -> int:
+        """Steps that produced at least one token."""
+        return sum(bool(step.token_gaps or step.first_tokens) for step in self.steps)
 
     def decode_tokens_per_second(self) -> float:
         return self.decoded / self.waited
@@ -109,15 +114,16 @@ class Truth:
         return sum(step.prompt_tokens for step in self.steps) / self.seconds
 
     def engine_steps_per_second(self) -> float:
-        return self.putting_out / self.seconds
+        return self.productive_steps / self.seconds
 
     def prefix_cache_hit_ratio(self) -> float:
-        firsts = [first for step in self.steps for first in step.firsts]
-        return sum(first.cached for first in firsts) / sum(first.cached + first.computed for first in firsts)
+        firsts = [first for step in self.steps for first in step.first_tokens]
+        prompt_tokens = sum(first.cached_tokens + first.computed_tokens for first in firsts)
+        return sum(first.cached_tokens for first in firsts) / prompt_tokens
 
     def time_to_first_token_mean_seconds(self) -> float:
-        waits = [first.waited for step in self.steps for first in step.firsts]
-        return sum(waits) / len(waits)
+        latencies = [first.latency for step in self.steps for first in step.first_tokens]
+        return sum(latencies) / len(latencies)
 
     def inter_token_latency_mean_seconds(self) -> float:
         return self.waited / self.decoded

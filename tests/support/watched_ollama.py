@@ -1,4 +1,4 @@
-"""Hours of an Ollama that is watched, in simulated time."""
+"""A simulated Ollama with users, scraped by the exporter for hours of simulated time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,58 +12,60 @@ from phasewatch.backends.ollama.scraper import OllamaMonitor
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.config.resolve import Target
-from phasewatch.demo.ollama.api import Model
+from phasewatch.demo.ollama.model import Model
 from phasewatch.metrics.collector import target_families
 from tests.support.ollama_facts import seeded
 from tests.support.pages import Metrics
-from tests.support.simulated_ollama import URL, Ollama, OllamaTransport, User, Visit
+from tests.support.simulated_ollama import URL, OllamaTransport, RecordingOllama, User, Visit
 from tests.support.timeline import Timeline
 
 TICK_SECONDS: Final = 0.5
-"""Shortest pause between two runs of a job: hours of quarter seconds would take minutes."""
+"""Shortest pause between two runs of a job; simulating hours with a shorter one would take minutes."""
 
-LOOK_SECONDS: Final = 10.0
-"""Between two looks at /metrics."""
+SAMPLE_SECONDS: Final = 10.0
+"""Time between two readings of /metrics."""
 
 Wrap = Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport]
 
 
-class Lives(Protocol):
-    """Somebody or something that does its own to the server."""
+class Actor(Protocol):
+    """A user or another source of requests to the server."""
 
     async def live(self, transport: OllamaTransport) -> None:
-        """All of it."""
+        """Send all requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What came of it: the server, what /metrics showed at each look, and what was logged."""
+    """The result: the server, its metrics at each reading (seconds since the start, metrics), and the log lines."""
 
-    ollama: Ollama
+    ollama: RecordingOllama
     seconds: float
-    seen: list[tuple[float, Metrics]] = field(default_factory=list)
+    readings: list[tuple[float, Metrics]] = field(default_factory=list)
     logs: list[Any] = field(default_factory=list)
 
     def values(self, name: str, **labels: str) -> list[tuple[float, float]]:
-        """When, and what, a series was shown."""
+        """Times and values of a series."""
         return [
             (time, value)
-            for time, metrics in self.seen
-            for (found, pairs), value in metrics.items()
-            if found == name and labels.items() <= dict(pairs).items()
+            for time, metrics in self.readings
+            for (series, pairs), value in metrics.items()
+            if series == name and labels.items() <= dict(pairs).items()
         ]
 
     def last(self, name: str, **labels: str) -> float:
-        """The newest value of a series; 0 of a counter that never was."""
-        found = self.values(name, **labels)
-        return found[-1][1] if found else 0.0
+        """The newest value of a series; 0 if it never existed."""
+        values = self.values(name, **labels)
+        return values[-1][1] if values else 0.0
 
-    def generated(self) -> int:
-        """Requests to /api/generate that were ours."""
-        return sum(1 for asked in self.ollama.asked if asked.path == "/api/generate" and _is_ours(asked.headers))
+    def count_generate_requests(self) -> int:
+        """Number of PhaseWatch's requests to /api/generate."""
+        return sum(
+            1 for request in self.ollama.requests if request.path == "/api/generate" and _is_ours(request.headers)
+        )
 
     def logged(self, event: str) -> list[Any]:
-        """The log lines of an event."""
+        """Log lines of an event."""
         return [line for line in self.logs if line["event"] == event]
 
 
@@ -73,49 +75,49 @@ def _is_ours(headers: Any) -> bool:
 
 def watch(
     models: Sequence[Model],
-    users: Sequence[Lives] = (),
+    users: Sequence[Actor] = (),
     settings: ProbeSettings | None = None,
     *,
     seconds: float = 3600.0,
     seed: int = 1,
-    incident: Callable[[Ollama], Awaitable[None]] | None = None,
+    incident: Callable[[RecordingOllama], Awaitable[None]] | None = None,
     wrap: Wrap = lambda transport: transport,
     device: DeviceSettings | None = None,
     **server: Any,
 ) -> Watched:
-    """Watch a server that its users come to.
+    """Run the exporter's scraper against a server with users.
 
     Args:
-        models: on its disk.
-        users: who come and go.
-        settings: of the probes.
-        seconds: how long.
-        seed: of the monitor's jitter and prompts.
-        incident: what else happens to the server meanwhile.
-        wrap: puts something between the monitor and the server.
-        device: that the server is configured to have.
-        server: its settings.
+        models: models on the server's disk.
+        users: its users.
+        settings: settings of the probes.
+        seconds: duration, simulated seconds.
+        seed: seed of the scraper's jitter and prompts.
+        incident: something else that happens to the server meanwhile.
+        wrap: wraps the transport between the scraper and the server.
+        device: the configured device of the server.
+        server: settings of the server.
     """
     timeline = Timeline()
-    watched = Watched(Ollama(*models, **server), seconds)
+    watched = Watched(RecordingOllama(*models, **server), seconds)
     transport = OllamaTransport(watched.ollama, timeline)
     target = Target("o", "ollama", URL, probe=settings or ProbeSettings(), device=device or DeviceSettings())
 
     async def work() -> None:
         monitor = OllamaMonitor(target, timeline.clock, timeline.wall_clock, wrap(transport), seeded(seed))
         began, ended = timeline.clock(), asyncio.Event()
-        # Which devices this machine has is nothing to a simulated server.
+        # The devices of this machine are irrelevant to a simulated server.
         jobs = [
-            every(job.run, max(job.seconds, TICK_SECONDS), ended)
+            run_repeatedly(job.run, max(job.seconds, TICK_SECONDS), ended)
             for job in monitor.jobs()
             if device or job.kind != "device"
         ]
-        happening = [incident(watched.ollama)] if incident else []
-        tasks = [asyncio.ensure_future(one) for one in (*jobs, *(user.live(transport) for user in users), *happening)]
+        incidents = [incident(watched.ollama)] if incident else []
+        tasks = [asyncio.ensure_future(one) for one in (*jobs, *(user.live(transport) for user in users), *incidents)]
         while timeline.clock() - began < seconds:
-            await asyncio.sleep(LOOK_SECONDS)
-            watched.seen.append((timeline.clock() - began, shown(monitor)))
-        ended.set()  # a monitor's job that is given up ends like any other
+            await asyncio.sleep(SAMPLE_SECONDS)
+            watched.readings.append((timeline.clock() - began, read_metrics(monitor)))
+        ended.set()  # so that a job that is interrupted by `close` does not start again
         await monitor.close()
         for task in tasks:
             task.cancel()
@@ -129,8 +131,8 @@ def watch(
     return watched
 
 
-def shown(monitor: OllamaMonitor) -> Metrics:
-    """What /metrics shows of a target."""
+def read_metrics(monitor: OllamaMonitor) -> Metrics:
+    """The metrics of a target."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in target_families([monitor.current()])
@@ -138,8 +140,8 @@ def shown(monitor: OllamaMonitor) -> Metrics:
     }
 
 
-def somebody(seed: int, model: str, *, keep_alive: str | int | None = None, num_ctx: int | None = None) -> User:
-    """A user who comes every few minutes, for a word or a talk of up to eight turns, with replies of up to 4 s."""
+def build_user(seed: int, model: str, *, keep_alive: str | int | None = None, num_ctx: int | None = None) -> User:
+    """A user who visits every few minutes for one to eight requests, with replies of up to 4 s."""
     random = seeded(seed)
     visits = [
         Visit(
@@ -156,8 +158,8 @@ def somebody(seed: int, model: str, *, keep_alive: str | int | None = None, num_
     return User(model, visits)
 
 
-async def every(run: Callable[[], Awaitable[None]], seconds: float, ended: asyncio.Event) -> None:
-    """Run a job over and over until something has happened."""
+async def run_repeatedly(run: Callable[[], Awaitable[None]], seconds: float, ended: asyncio.Event) -> None:
+    """Run a job repeatedly until `ended` is set."""
     while not ended.is_set():
         await run()
         await asyncio.sleep(seconds)

@@ -1,25 +1,17 @@
-"""What goes over the wire of an Ollama server: requests as its API reads them, models as it shows them.
+"""HTTP API of a simulated Ollama: parsing of requests, the wording of errors, and versions.
 
-Facts and file names are those of Ollama 0.33 (api/types.go, server/routes.go) and of answers recorded from it.
+Facts and file names are those of Ollama 0.33 (api/types.go, server/routes.go) and of responses recorded from it.
 """
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from phasewatch.demo.ollama.gguf_metadata import Anatomy
-from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.http_response import HttpResponse
+from phasewatch.demo.ollama.go_time import LONGEST_DURATION, SECOND, parse_duration
 
-FOREVER: Final = 2**63 - 1
-"""The longest Go duration, 292 years of nanoseconds: the session of a negative keep_alive."""
-
-_TEMPLATE: Final = "<|user|>{{ .Prompt }}<|asst|>"
-
-_UNITS: Final = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
-_DURATION: Final = re.compile(r"([+-]?)((?:\d+\.?\d*(?:ns|us|µs|ms|s|m|h))+|0)")
-_PART: Final = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)")
 _INTEGERS: Final = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict")
 _OTHER_INTEGERS: Final = ("num_predict", "num_keep", "seed", "top_k")
 _FIELDS: Final[Mapping[str, type]] = {
@@ -32,106 +24,36 @@ _GO_KINDS: Final = {str: "string", bool: "bool", dict: "object", list: "array", 
 _GO_TYPES: Final = {str: "string", bool: "bool", dict: "map[string]interface {}", list: "[]int"}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP answer."""
-
-    status: int
-    body: bytes
-
-    @property
-    def content_type(self) -> str:
-        """As Ollama has it: JSON but for its few texts."""
-        return "application/json; charset=utf-8" if self.body.startswith(b"{") else "text/plain; charset=utf-8"
+def build_json_response(body: Mapping[str, Any], status: int = 200) -> HttpResponse:
+    """A response with a JSON object."""
+    return HttpResponse(status, "application/json; charset=utf-8", json.dumps(body).encode())
 
 
-def answer(body: Mapping[str, Any], status: int = 200) -> Answer:
-    """An answer with a JSON body."""
-    return Answer(status, json.dumps(body).encode())
+def build_text_response(status: int, body: bytes) -> HttpResponse:
+    """One of the few responses that are plain text."""
+    return HttpResponse(status, "text/plain; charset=utf-8", body)
 
 
-def failure(status: int, message: str) -> Answer:
-    """An error as Ollama words it."""
-    return answer({"error": message}, status)
+def build_error_response(status: int, message: str) -> HttpResponse:
+    """An error in Ollama's format."""
+    return build_json_response({"error": message}, status)
 
 
-class Refusal(Exception):  # noqa: N818  # it is the server's word for a request, not a mistake of ours
-    """A request that is answered with an error."""
+class Refusal(Exception):  # noqa: N818  # a response of the simulated server, not an error of ours
+    """A request is answered with an error.
+
+    Attributes:
+        response: the response.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.answer = failure(status, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model on disk, and how fast it is once it runs.
-
-    `reply_tokens` is where its replies end by themselves, with the end-of-sequence token counted; None: nowhere.
-    `cold_factor` tells how much slower the first prompt after a load is. A prompt has `tokens_per_word` tokens a word,
-    and one for its beginning. `anatomy` is what it is made of.
-    """
-
-    name: str
-    digest: str
-    size: int = 72_948_737
-    resident_bytes: int = 115_941_047
-    vram_bytes: int = 0
-    format: str = "gguf"
-    capabilities: tuple[str, ...] = ("completion",)
-    train_context: int = 32_768
-    remote_model: str | None = None
-    remote_host: str | None = None
-    load_seconds: float = 2.0
-    prefill_fixed_seconds: float = 0.004
-    prefill_seconds_per_token: float = 0.0005
-    decode_seconds_per_token: float = 0.003
-    cold_factor: float = 5.0
-    tokens_per_word: float = 1.4
-    reply_tokens: int | None = None
-    anatomy: Anatomy = field(default_factory=Anatomy)
-
-    def details(self) -> dict[str, Any]:
-        """As in /api/ps and /api/show."""
-        return {
-            "parent_model": "",
-            "format": self.format,
-            "family": "llama",
-            "families": ["llama"],
-            "parameter_size": self.anatomy.parameter_size(),
-            "quantization_level": self.anatomy.quantization,
-        }
-
-    def tag(self, version: str, modified_at: str) -> dict[str, Any]:
-        """The entry in /api/tags."""
-        details, entry = self.details(), {"name": self.name, "model": self.name}
-        if self.remote_model is not None and at_least(version, 0, 12):
-            entry |= {"remote_model": self.remote_model, "remote_host": self.remote_host or ""}
-        shown = {**entry, "modified_at": modified_at, "size": self.size, "digest": self.digest, "details": details}
-        if at_least(version, 0, 30):
-            details |= {"context_length": self.train_context, "embedding_length": 512}
-            shown["capabilities"] = list(self.capabilities)
-        return shown
-
-    def show(self, modified_at: str) -> dict[str, Any]:
-        """The answer of /api/show."""
-        shown = {
-            "modelfile": f'# Modelfile generated by "ollama show"\nFROM {self.name}\nTEMPLATE {_TEMPLATE}\n',
-            "template": _TEMPLATE,
-            "details": self.details(),
-            "model_info": self.anatomy.model_info(self.train_context),
-            "tensors": self.anatomy.tensors(),
-            "capabilities": list(self.capabilities),
-            "modified_at": modified_at,
-        }
-        if self.remote_model is not None:
-            shown |= {"remote_model": self.remote_model, "remote_host": self.remote_host or ""}
-        return shown
+        self.response = build_error_response(status, message)
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
-    """The options that a runner is started with (api/types.go, `Runner`); None where nobody chose."""
+    """The options that a runner is started with (api/types.go, `Runner`); None where the request sets none."""
 
     num_ctx: int | None = None
     num_batch: int | None = None
@@ -142,20 +64,33 @@ class RunnerOptions:
     draft_num_predict: int | None = None
     shift: bool = True
 
-    def resolved(self, default_num_ctx: int, train_context: int) -> "RunnerOptions":
-        """With what the server chooses where nobody did; no context is longer than the model was trained for."""
+    def resolve(self, default_num_ctx: int, train_context: int) -> "RunnerOptions":
+        """These options with the server's defaults. The context is limited to the one the model was trained with."""
         return replace(
             self, num_ctx=min(self.num_ctx or default_num_ctx, train_context), num_batch=self.num_batch or 512
         )
 
-    def needs_reload(self, asked: "RunnerOptions") -> bool:
-        """Whether a runner started with these must be started anew for others (sched.go, `needsReload`)."""
-        return self != (replace(asked, num_gpu=self.num_gpu) if asked.num_gpu < 0 else asked)
+    def needs_reload(self, requested: "RunnerOptions") -> bool:
+        """Whether a runner started with these must be restarted for the requested ones (sched.go, `needsReload`)."""
+        return self != (replace(requested, num_gpu=self.num_gpu) if requested.num_gpu < 0 else requested)
 
 
 @dataclass(frozen=True, slots=True)
-class Generate:
-    """A request to /api/generate. `keep_alive` in nanoseconds, None if not given."""
+class GenerateRequest:
+    """A request to /api/generate.
+
+    Attributes:
+        model: name, possibly without a tag.
+        words: words of the prompt after templating; empty for a request that only loads or unloads.
+        raw: whether the prompt is used without a template.
+        stream: whether the response is streamed.
+        truncate: whether a prompt that is too long is cut.
+        think: whether thinking is requested.
+        keep_alive: how long the model stays loaded, nanoseconds; None if not given.
+        num_predict: limit on the reply, tokens; below 1 for none.
+        num_keep: tokens kept at the beginning of a prompt that is cut.
+        options: options of the runner.
+    """
 
     model: str
     words: tuple[str, ...]
@@ -169,109 +104,103 @@ class Generate:
     options: RunnerOptions
 
 
-def read_generate(body: bytes) -> Generate:
-    """A request as Ollama reads it: unknown fields and options are passed over.
+def parse_generate_request(body: bytes) -> GenerateRequest:
+    """Parse a request as Ollama does; unknown fields and options are ignored.
 
     Raises:
-        Refusal: it is no JSON object, or a field has a wrong type or value.
+        Refusal: it is not a JSON object, or a field has a wrong type or value.
     """
-    sent = read_object(body)
-    for key, kind in _FIELDS.items():
-        value = sent.get(key)
-        if value is not None and type(value) is not kind:
-            where = f"Go struct field GenerateRequest.{key} of type {_GO_TYPES[kind]}"
+    fields = parse_object(body)
+    for key, field_type in _FIELDS.items():
+        value = fields.get(key)
+        if value is not None and type(value) is not field_type:
+            where = f"Go struct field GenerateRequest.{key} of type {_GO_TYPES[field_type]}"
             raise Refusal(400, f"json: cannot unmarshal {_GO_KINDS[type(value)]} into {where}")
-    keep_alive = _keep_alive(sent.get("keep_alive"))
-    raw = bool(sent.get("raw"))
-    if raw and any(sent.get(field) for field in ("system", "template", "context")):
+    keep_alive = _parse_keep_alive(fields.get("keep_alive"))
+    raw = bool(fields.get("raw"))
+    if raw and any(fields.get(field) for field in ("system", "template", "context")):
         raise Refusal(400, "raw mode does not support template, system, or context")
-    options = sent.get("options") or {}
-    prompt = (sent.get("prompt") or "").split()
-    system = ["<|user|>", *sent["system"].split()] if sent.get("system") else []
-    return Generate(
-        model=sent.get("model") or "",
+    options = fields.get("options") or {}
+    prompt = (fields.get("prompt") or "").split()
+    system = ["<|user|>", *fields["system"].split()] if fields.get("system") else []
+    return GenerateRequest(
+        model=fields.get("model") or "",
         words=tuple(prompt if raw or not prompt else [*system, "<|user|>", *prompt, "<|asst|>"]),
         raw=raw,
-        stream=sent.get("stream") is not False,
-        truncate=sent.get("truncate") is not False,
-        think=bool(sent.get("think")),
+        stream=fields.get("stream") is not False,
+        truncate=fields.get("truncate") is not False,
+        think=bool(fields.get("think")),
         keep_alive=keep_alive,
-        num_predict=_number(options, "num_predict", -1),
-        num_keep=_number(options, "num_keep", 4),
+        num_predict=_parse_integer(options, "num_predict", -1),
+        num_keep=_parse_integer(options, "num_keep", 4),
         options=RunnerOptions(
-            num_ctx=_number(options, "num_ctx", 0) or None,
-            num_batch=_number(options, "num_batch", 0) or None,
-            num_gpu=_number(options, "num_gpu", -1),
+            num_ctx=_parse_integer(options, "num_ctx", 0) or None,
+            num_batch=_parse_integer(options, "num_batch", 0) or None,
+            num_gpu=_parse_integer(options, "num_gpu", -1),
             main_gpu=options.get("main_gpu"),
             use_mmap=options.get("use_mmap"),
-            num_thread=_number(options, "num_thread", 0),
+            num_thread=_parse_integer(options, "num_thread", 0),
             draft_num_predict=options.get("draft_num_predict"),
-            shift=sent.get("shift") is not False,
+            shift=fields.get("shift") is not False,
         ),
     )
 
 
 def check_option_types(body: bytes) -> None:
-    """What Ollama does only once it is about to run the model.
+    """Check the options' types, which Ollama does only when it is about to run the model.
 
     Raises:
         Refusal: an option has a wrong type.
     """
-    for name, value in (read_object(body).get("options") or {}).items():
+    for name, value in (parse_object(body).get("options") or {}).items():
         if name in (*_INTEGERS, *_OTHER_INTEGERS) and type(value) not in {int, float}:
             raise Refusal(500, f'option "{name}" must be of type integer')
         if name == "use_mmap" and type(value) is not bool:
             raise Refusal(500, f'option "{name}" must be of type boolean')
 
 
-def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a request.
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parse the JSON object of a request.
 
     Raises:
-        Refusal: it is none.
+        Refusal: it is not one.
     """
     if not body:
         raise Refusal(400, "missing request body")
     try:
-        sent = json.loads(body)
+        value = json.loads(body)
     except ValueError as error:
         raise Refusal(400, f"invalid JSON: {error}") from None
-    if not isinstance(sent, dict):
+    if not isinstance(value, dict):
         raise Refusal(400, "json: cannot unmarshal into Go value of type api.GenerateRequest")
-    return sent
+    return value
 
 
-def _number(options: Mapping[str, Any], name: str, default: int) -> int:
-    """An option of a right type; one of a wrong type is refused later, by `check_option_types`."""
+def _parse_integer(options: Mapping[str, Any], name: str, default: int) -> int:
+    """An option, or the default if its type is wrong; `check_option_types` refuses it later."""
     value: Any = options.get(name)
     return int(value) if type(value) in {int, float} else default
 
 
-def _keep_alive(value: Any) -> int | None:
+def _parse_keep_alive(value: Any) -> int | None:
+    """Nanoseconds; a negative value keeps the model loaded for the longest duration that Go knows."""
     if value is None:
         return None
     if isinstance(value, bool | dict | list):
-        kind = {bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}[type(value)]
-        raise Refusal(400, f"Unsupported type: '{kind}'")
-    nanoseconds = go_duration(value) if isinstance(value, str) else round(value * SECOND)
-    return FOREVER if nanoseconds < 0 else nanoseconds
+        go_type = {bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}[type(value)]
+        raise Refusal(400, f"Unsupported type: '{go_type}'")
+    nanoseconds = _parse_keep_alive_text(value) if isinstance(value, str) else round(value * SECOND)
+    return LONGEST_DURATION if nanoseconds < 0 else nanoseconds
 
 
-def go_duration(text: str) -> int:
-    """Nanoseconds of a Go duration such as 1m30s.
-
-    Raises:
-        Refusal: it is none.
-    """
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        problem = "missing unit in" if re.fullmatch(r"[+-]?\d+\.?\d*", text) else "invalid"
-        raise Refusal(400, f'time: {problem} duration "{text}"')
-    nanoseconds = sum(round(float(number) * _UNITS[unit]) for number, unit in _PART.findall(found[2]))
-    return -nanoseconds if found[1] == "-" else nanoseconds
+def _parse_keep_alive_text(text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise Refusal(400, str(error)) from None
 
 
-def at_least(version: str, *wanted: int) -> bool:
-    """Whether a server's version has come so far. One built from source says 0.0.0 and is the newest."""
+def is_at_least(version: str, *minimum: int) -> bool:
+    """Whether a version is this one or newer. A server built from source reports 0.0.0, which counts as newest."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    return numbers == (0, 0, 0) or numbers >= wanted
+    return numbers == (0, 0, 0) or numbers >= minimum

@@ -1,4 +1,4 @@
-"""What probes did to a simulated Ollama and its users, each thing put down to the request that caused it."""
+"""What requests did to a simulated Ollama and to each other, each effect attributed to the request that caused it."""
 
 import enum
 import itertools
@@ -8,15 +8,15 @@ from typing import Final
 
 from phasewatch.demo.ollama.go_time import SECOND
 
-MOST_EVENTS: Final = 10_000
-"""The ledger keeps the newest events, so that a server may run for weeks."""
+MAX_EVENTS: Final = 10_000
+"""The ledger keeps the newest events, so that a server can run for weeks."""
 
-MOST_PROBES: Final = 10_000
-"""As many of the newest probes are known one by one."""
+MAX_PROBES: Final = 10_000
+"""The number of newest probes for which the ledger keeps whether they waited."""
 
 
 class Harm(enum.Enum):
-    """What a request can do to others; the value says it in words."""
+    """What a request can do to others; the value describes it."""
 
     LOAD = "loaded a model"
     RELOAD = "reloaded a model with other options"
@@ -30,12 +30,21 @@ class Harm(enum.Enum):
 
 
 UNAVOIDABLE: Final = frozenset({Harm.DELAY, Harm.CACHE_HIT})
-"""What a probe may do: a user who comes while it runs waits for its end."""
+"""What a probe may do: a user who arrives while it runs has to wait until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that a request did. `seconds` is how long, for what lasts: delays and prolonged lives."""
+class HarmEvent:
+    """One effect of a request.
+
+    Attributes:
+        at: nanoseconds of the server's clock.
+        harm: the kind of effect.
+        model: the model that the request asked for.
+        by_probe: whether the request was a probe.
+        detail: what exactly happened.
+        seconds: duration of a delay.
+    """
 
     at: int
     harm: Harm
@@ -50,33 +59,38 @@ class Event:
 
 
 @dataclass(slots=True)
-class Ledger:
-    """The newest events; of probes also how many there were, how long they ran, and which of the newest that have ended
-    waited behind a user's request.
+class HarmLedger:
+    """The effects of all requests, and statistics of the probes.
+
+    Attributes:
+        events: the newest events.
+        probes: number of probes received.
+        probe_seconds: time that probes occupied a slot.
+        waited: for the newest probes that have ended: whether they waited behind a user's request.
     """
 
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+    events: deque[HarmEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     probes: int = 0
     probe_seconds: float = 0.0
     waited: list[bool] = field(default_factory=list)
 
-    def end_probe(self, *, waited: bool) -> None:
-        """Note that a probe has ended, and whether it waited behind a user's request."""
+    def record_probe_end(self, *, waited: bool) -> None:
+        """Record that a probe has ended, and whether it waited behind a user's request."""
         self.waited.append(waited)
-        del self.waited[:-MOST_PROBES]
+        del self.waited[:-MAX_PROBES]
 
-    def of(self, *kinds: Harm, by_probe: bool = True) -> list[Event]:
-        """The events of these kinds that probes, or users, have caused."""
+    def select(self, *kinds: Harm, by_probe: bool = True) -> list[HarmEvent]:
+        """The events of these kinds that were caused by probes, or by users."""
         return [event for event in self.events if event.harm in kinds and event.by_probe is by_probe]
 
-    def harmful(self) -> list[Event]:
-        """What probes did that they must never do."""
-        return self.of(*set(Harm) - UNAVOIDABLE)
+    def select_forbidden(self) -> list[HarmEvent]:
+        """The events that probes must never cause."""
+        return self.select(*set(Harm) - UNAVOIDABLE)
 
-    def delayed_seconds(self) -> float:
-        """How long users waited behind probes, all together."""
-        return sum(event.seconds for event in self.of(Harm.DELAY))
+    def sum_delays(self) -> float:
+        """Total time that users waited behind probes, seconds."""
+        return sum(event.seconds for event in self.select(Harm.DELAY))
 
-    def longest_run_of_waits(self) -> int:
-        """Most probes in a row that waited behind a user's request."""
+    def find_longest_waiting_run(self) -> int:
+        """The largest number of consecutive probes that waited behind a user's request."""
         return max((sum(1 for _ in run) for waited, run in itertools.groupby(self.waited) if waited), default=0)

@@ -1,6 +1,7 @@
-"""The scripted cycle of the simulated vLLM: a few minutes that pass through every state that a vLLM can be in."""
+"""The script of the simulated vLLM: a cycle of a few minutes that visits every saturation state."""
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -11,14 +12,14 @@ from phasewatch.demo.vllm.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A part of the cycle. At its end all of its users leave.
+    """A part of the cycle. All of its users disconnect at its end.
 
     Attributes:
-        name: of what happens.
-        seconds: how long it lasts.
-        state: that PhaseWatch is to show, at least in its second half.
-        about: a sentence for people.
-        workloads: who uses the server meanwhile.
+        name: short name, shown in the log.
+        seconds: its duration.
+        state: the state that PhaseWatch must show, at least in the second half of the act.
+        about: one sentence that explains what happens.
+        workloads: the users during the act.
         paused: whether the server is paused.
     """
 
@@ -30,7 +31,9 @@ class Act:
     paused: bool = False
 
 
-_CHAT: Final = Workload(users=8, think=3.0, prompt=(250, 900), output=(80, 350), most=350, shared=192)
+_CHAT: Final = Workload(
+    users=8, think_seconds=3.0, prompt=(250, 900), output=(80, 350), max_tokens=350, shared_prefix=192
+)
 
 CYCLE: Final = (
     Act(
@@ -45,7 +48,7 @@ CYCLE: Final = (
         30.0,
         State.CONCURRENCY_LIMITED,
         "Forty people share 24 slots (--max-num-seqs); the KV cache is nearly empty while they queue.",
-        (Workload(users=40, think=0.5, prompt=(200, 500), output=(120, 260), most=400),),
+        (Workload(users=40, think_seconds=0.5, prompt=(200, 500), output=(120, 260), max_tokens=400),),
     ),
     Act(
         "structured answers",
@@ -53,8 +56,15 @@ CYCLE: Final = (
         State.DEFERRED,
         "Programs ask for JSON, each with a schema of its own: requests wait for their grammar, not for the device.",
         (
-            Workload(users=4, think=3.0, prompt=(250, 900), output=(80, 350), most=350),
-            Workload(users=12, think=1.0, prompt=(300, 700), output=(30, 90), most=200, grammar=(4.0, 9.0)),
+            Workload(users=4, think_seconds=3.0, prompt=(250, 900), output=(80, 350), max_tokens=350),
+            Workload(
+                users=12,
+                think_seconds=1.0,
+                prompt=(300, 700),
+                output=(30, 90),
+                max_tokens=200,
+                grammar_seconds=(4.0, 9.0),
+            ),
         ),
     ),
     Act(
@@ -62,14 +72,14 @@ CYCLE: Final = (
         35.0,
         State.PREFILL_LIMITED,
         "Long prompts, each unlike the others, and answers of a few words: every step is full of prompt tokens.",
-        (Workload(users=24, think=0.5, prompt=(1500, 2500), output=(4, 12), most=16),),
+        (Workload(users=24, think_seconds=0.5, prompt=(1500, 2500), output=(4, 12), max_tokens=16),),
     ),
     Act(
         "long contexts",
         35.0,
         State.KV_CACHE_FULL,
         "Each prompt takes a tenth of the KV cache: slots are free, and no further prompt finds room.",
-        (Workload(users=20, think=0.5, prompt=(4690, 4740), output=(280, 320), most=320),),
+        (Workload(users=20, think_seconds=0.5, prompt=(4690, 4740), output=(280, 320), max_tokens=320),),
     ),
     Act(
         "long answers",
@@ -77,9 +87,9 @@ CYCLE: Final = (
         State.PREEMPTING,
         "Answers grow until the KV cache overflows: running requests are thrown out and computed again later.",
         (
-            # These hold most of the cache to the end; the others come and go in what is left, and overflow it for sure.
-            Workload(users=6, think=0.5, prompt=(6600, 6690), output=(1400, 1500), most=1500),
-            Workload(users=32, think=0.5, prompt=(500, 700), output=(100, 300), most=400),
+            # These hold most of the cache throughout; the others share what is left, and are certain to overflow it.
+            Workload(users=6, think_seconds=0.5, prompt=(6600, 6690), output=(1400, 1500), max_tokens=1500),
+            Workload(users=32, think_seconds=0.5, prompt=(500, 700), output=(100, 300), max_tokens=400),
         ),
     ),
     Act(
@@ -87,28 +97,41 @@ CYCLE: Final = (
         30.0,
         State.SHEDDING,
         "More comes than the queue may hold (--max-num-queued-reqs): the server answers 503 to the rest.",
-        (Workload(users=50, per_second=12.0, think=0.5, prompt=(200, 500), output=(120, 260), most=400),),
+        (Workload(users=50, per_second=12.0, think_seconds=0.5, prompt=(200, 500), output=(120, 260), max_tokens=400),),
     ),
     Act(
         "paused",
         70.0,
         State.STUCK,
         "Somebody has paused the server and forgotten it: requests wait, nothing runs, and /health says 200.",
-        (Workload(users=12, think=2.0, prompt=(250, 900), output=(80, 350), most=350),),
+        (Workload(users=12, think_seconds=2.0, prompt=(250, 900), output=(80, 350), max_tokens=350),),
         paused=True,
     ),
     Act("nobody", 40.0, State.IDLE, "Nobody is there."),
 )
-"""Acts in the order in which they follow each other, for ever. The order matters: preemptions and refusals are
-remembered for 15 s, so they are followed by what goes before them, or lasts."""
+"""The acts in order, repeated endlessly. The order matters: preemptions and rejections affect the state for another
+15 s, so each is followed by an act whose state takes precedence, or by one that lasts long enough."""
 
 CYCLE_SECONDS: Final = sum(act.seconds for act in CYCLE)
 
+METRICS_TO_WATCH: Final[Mapping[State, tuple[str, ...]]] = {
+    State.IDLE: ("llm_requests_running",),
+    State.HEALTHY: ("llm_decode_tokens_per_second", "llm_decode_ceiling_ratio"),
+    State.KV_CACHE_FULL: ("llm_kv_cache_usage_ratio", "llm_requests_waiting"),
+    State.PREEMPTING: ("llm_preemptions_per_second", "llm_kv_cache_usage_ratio_peak"),
+    State.CONCURRENCY_LIMITED: ("llm_requests_running", "llm_requests_waiting", "llm_kv_cache_usage_ratio"),
+    State.PREFILL_LIMITED: ("llm_prefill_throughput_tokens_per_second", "llm_step_tokens", "llm_requests_waiting"),
+    State.DEFERRED: ("llm_requests_waiting", "llm_kv_cache_usage_ratio"),
+    State.STUCK: ("llm_decode_throughput_tokens_per_second", "llm_requests_running", "llm_requests_waiting"),
+    State.SHEDDING: ("llm_requests_running", "llm_requests_waiting"),
+}
+"""The exporter's metrics that show why a server is in a state."""
 
-def act_at(position: float) -> tuple[Act, float]:
-    """The act at a position in the endless row of cycles, in seconds from the beginning of one, and when it ends."""
-    cycles, within = divmod(position, CYCLE_SECONDS)
+
+def find_act(position: float) -> tuple[Act, float]:
+    """The act at a position, and the position at which it ends, both in seconds since the beginning of a cycle."""
+    cycles, offset = divmod(position, CYCLE_SECONDS)
     start = cycles * CYCLE_SECONDS
     ends = tuple(accumulate(act.seconds for act in CYCLE))
-    index = bisect_right(ends, within)
+    index = bisect_right(ends, offset)
     return CYCLE[index], start + ends[index]

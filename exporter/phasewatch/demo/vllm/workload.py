@@ -1,4 +1,4 @@
-"""Those who use the simulated vLLM: what they ask for, and when."""
+"""The clients of the simulated vLLM: what they request, and when."""
 
 import heapq
 import math
@@ -8,32 +8,32 @@ from random import Random
 from typing import Final
 
 Range = tuple[int, int]
-"""The least and the most, both possible."""
+"""Minimum and maximum, both inclusive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """People or programs that ask alike. They wait for an answer before they ask again, or come at a rate.
+    """Clients with similar requests: users who wait for a response before they ask again, and arrivals at a rate.
 
     Attributes:
-        users: how many wait for their answers.
-        per_second: how many come besides, whatever becomes of those before.
-        prompt: tokens of a prompt.
-        output: tokens of an answer, after which it ends by itself.
-        most: tokens that an answer may have (`max_tokens`).
-        think: mean seconds from an answer to the next question of a user.
-        shared: tokens with which all prompts begin alike.
-        grammar: seconds that the server takes to compile what an answer must look like; (0, 0) for free text.
+        prompt: prompt tokens.
+        output: output tokens, after which the response stops.
+        max_tokens: limit on the output tokens.
+        users: users who wait for their responses.
+        per_second: rate of additional requests that are independent of responses.
+        think_seconds: mean time between a response and the user's next request.
+        shared_prefix: tokens that all prompts have in common.
+        grammar_seconds: time to compile the grammar of a structured output; (0, 0) for free text.
     """
 
     prompt: Range
     output: Range
-    most: int
+    max_tokens: int
     users: int = 0
     per_second: float = 0.0
-    think: float = 1.0
-    shared: int = 0
-    grammar: tuple[float, float] = (0.0, 0.0)
+    think_seconds: float = 1.0
+    shared_prefix: int = 0
+    grammar_seconds: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,88 +41,90 @@ class Request:
     """One request, compared by identity.
 
     Attributes:
-        number: none has the same.
-        sent: seconds of the simulation.
-        prompt: tokens of the prompt, of which the first `shared` are those of its workload.
-        output: tokens that the answer will have.
-        most: tokens that it may have.
-        grammar: seconds that compiling its grammar takes.
-        workload: what it belongs to.
-        waits: whether a user waits for it, and will ask again.
+        number: unique number.
+        sent_at: seconds of the simulation.
+        prompt: prompt tokens; the first `shared_prefix` are those of the workload.
+        shared_prefix: tokens in common with the other prompts of the workload.
+        output: tokens that the response will have.
+        max_tokens: limit on the output tokens.
+        grammar_seconds: time to compile its grammar.
+        workload: the workload that it belongs to.
+        has_user: whether a user waits for the response and will ask again.
     """
 
     number: int
-    sent: float
+    sent_at: float
     prompt: int
-    shared: int
+    shared_prefix: int
     output: int
-    most: int
-    grammar: float
+    max_tokens: int
+    grammar_seconds: float
     workload: Workload
-    waits: bool
+    has_user: bool
 
 
-RAMP: Final = 2.0
-"""Seconds within which all users of a workload have begun."""
+RAMP_SECONDS: Final = 2.0
+"""Time within which all users of a workload send their first request."""
 
-PATIENCE: Final = 1.0
-"""Mean seconds after which a user who got a 503 asks again."""
+RETRY_SECONDS: Final = 1.0
+"""Mean time after which a user who got a 503 tries again."""
 
 
-class Crowd:
-    """All who use one server.
+class WorkloadGenerator:
+    """Generates the requests of all clients of one server.
 
     Args:
-        random: decides when they come and how much they want.
+        random: source of arrival times and sizes.
     """
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._coming: list[tuple[float, int, Workload, bool]] = []
+        self._arrivals: list[tuple[float, int, Workload, bool]] = []
         self._order = 0
         self._requests = 0
 
-    def begin(self, workloads: Iterable[Workload], now: float) -> None:
-        """Let everybody leave, and others come."""
-        self._coming.clear()
+    def start(self, workloads: Iterable[Workload], now: float) -> None:
+        """Replace all clients by those of these workloads."""
+        self._arrivals.clear()
         for workload in workloads:
             for _ in range(workload.users):
-                self._expect(now + self._random.uniform(0.0, RAMP), workload, waits=True)
+                self._schedule(now + self._random.uniform(0.0, RAMP_SECONDS), workload, has_user=True)
             if workload.per_second:
-                self._expect(now + self._random.expovariate(workload.per_second), workload, waits=False)
+                self._schedule(now + self._random.expovariate(workload.per_second), workload, has_user=False)
 
-    def next(self) -> float:
-        """When the next request comes; infinity if none does."""
-        return self._coming[0][0] if self._coming else math.inf
+    def next_arrival(self) -> float:
+        """Time of the next request; infinity if there is none."""
+        return self._arrivals[0][0] if self._arrivals else math.inf
 
-    def take(self) -> Request:
-        """The next request."""
-        sent, _, workload, waits = heapq.heappop(self._coming)
-        if not waits:
-            self._expect(sent + self._random.expovariate(workload.per_second), workload, waits=False)
+    def take_request(self) -> Request:
+        """Remove and return the next request."""
+        sent_at, _, workload, has_user = heapq.heappop(self._arrivals)
+        if not has_user:
+            self._schedule(sent_at + self._random.expovariate(workload.per_second), workload, has_user=False)
         self._requests += 1
         return Request(
             number=self._requests,
-            sent=sent,
+            sent_at=sent_at,
             prompt=self._random.randint(*workload.prompt),
-            shared=workload.shared,
+            shared_prefix=workload.shared_prefix,
             output=self._random.randint(*workload.output),
-            most=workload.most,
-            grammar=self._random.uniform(*workload.grammar),
+            max_tokens=workload.max_tokens,
+            grammar_seconds=self._random.uniform(*workload.grammar_seconds),
             workload=workload,
-            waits=waits,
+            has_user=has_user,
         )
 
-    def answered(self, request: Request, now: float) -> None:
-        """A request has its answer: whoever waited for it asks again after a while."""
-        if request.waits:
-            self._expect(now + self._random.expovariate(1 / request.workload.think), request.workload, waits=True)
+    def schedule_next(self, request: Request, now: float) -> None:
+        """After a response: its user, if it has one, asks again after thinking."""
+        if request.has_user:
+            pause = self._random.expovariate(1 / request.workload.think_seconds)
+            self._schedule(now + pause, request.workload, has_user=True)
 
-    def refused(self, request: Request, now: float) -> None:
-        """A request was turned away: whoever waits for it tries again."""
-        if request.waits:
-            self._expect(now + self._random.expovariate(1 / PATIENCE), request.workload, waits=True)
+    def schedule_retry(self, request: Request, now: float) -> None:
+        """After a rejection: its user, if it has one, tries again."""
+        if request.has_user:
+            self._schedule(now + self._random.expovariate(1 / RETRY_SECONDS), request.workload, has_user=True)
 
-    def _expect(self, when: float, workload: Workload, *, waits: bool) -> None:
+    def _schedule(self, time: float, workload: Workload, *, has_user: bool) -> None:
         self._order += 1
-        heapq.heappush(self._coming, (when, self._order, workload, waits))
+        heapq.heappush(self._arrivals, (time, self._order, workload, has_user))

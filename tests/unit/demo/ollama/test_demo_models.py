@@ -3,7 +3,6 @@ from itertools import combinations
 import pytest
 
 from phasewatch.base.units import bandwidth
-from phasewatch.demo.ollama.api import Model
 from phasewatch.demo.ollama.demo_models import (
     DEVICE,
     DEVICE_BANDWIDTH,
@@ -11,51 +10,49 @@ from phasewatch.demo.ollama.demo_models import (
     HOST_BANDWIDTH,
     MODELS,
     NUM_CTX,
-    target_keys,
+    build_target_keys,
 )
 from phasewatch.demo.ollama.users import MAX_LOADED
 from phasewatch.hardware.resolve import Resolved, resolve
 from phasewatch.models.sources.gguf import costs_of_show
 
-EACH = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+
+def test_the_device_is_in_the_table_with_its_bandwidth() -> None:
+    device = resolve(DEVICE)
+    assert isinstance(device, Resolved)
+    assert device.memory_bandwidth == DEVICE_BANDWIDTH
+    assert build_target_keys()["device"]["name"] == DEVICE
+    assert bandwidth(build_target_keys()["device"]["cpu_memory_bandwidth"]) == HOST_BANDWIDTH
 
 
-def test_the_device_is_one_of_the_table_with_its_bandwidth() -> None:
-    found = resolve(DEVICE)
-    assert isinstance(found, Resolved)
-    assert found.memory_bandwidth == DEVICE_BANDWIDTH
-    assert target_keys()["device"]["name"] == DEVICE
-    assert bandwidth(target_keys()["device"]["cpu_memory_bandwidth"]) == HOST_BANDWIDTH
+def test_every_models_name_says_that_it_is_simulated() -> None:
+    for model in MODELS:
+        assert model.name.startswith("simulated-"), model.name
 
 
-@EACH
-def test_a_model_says_that_it_is_simulated(model: Model) -> None:
-    assert model.name.startswith("simulated-")
+def test_the_exporter_computes_a_models_costs_from_its_metadata() -> None:
+    for model in MODELS:
+        costs, unknown = costs_of_show(model.build_show("2026-11-29T16:40:11Z"))
+        assert unknown == (), model.name
+        assert costs.weight_bytes == model.size, model.name
+        assert costs.kv_cache is not None, model.name
+        assert costs.kv_cache.bytes_per_token() == model.gguf.kv_cache_bytes_per_token, model.name
 
 
-@EACH
-def test_what_a_model_costs_is_what_it_tells(model: Model) -> None:
-    costs, unknown = costs_of_show(model.show("2026-11-29T16:40:11Z"))
-    assert unknown == ()
-    assert costs.weight_bytes == model.size
-    assert costs.kv_cache is not None
-    assert costs.kv_cache.bytes_per_token() == model.anatomy.kv_cache_bytes_per_token
+def test_decode_speed_follows_from_the_memory_bandwidths() -> None:
+    for model in MODELS:
+        on_device = model.vram_bytes / model.resident_bytes
+        seconds = model.size * on_device / DEVICE_BANDWIDTH + model.size * (1 - on_device) / HOST_BANDWIDTH
+        assert model.decode_seconds_per_token == pytest.approx(seconds / EFFICIENCY), model.name
 
 
-@EACH
-def test_decode_is_as_fast_as_the_memory_lets_it_be(model: Model) -> None:
-    on_device = model.vram_bytes / model.resident_bytes
-    seconds = model.size * on_device / DEVICE_BANDWIDTH + model.size * (1 - on_device) / HOST_BANDWIDTH
-    assert model.decode_seconds_per_token == pytest.approx(seconds / EFFICIENCY)
-
-
-def test_as_many_models_as_may_be_loaded_fit_on_the_device() -> None:
-    found = resolve(DEVICE)
-    assert isinstance(found, Resolved)
+def test_any_models_that_may_be_loaded_together_fit_on_the_device() -> None:
+    device = resolve(DEVICE)
+    assert isinstance(device, Resolved)
     for loaded in combinations(MODELS, MAX_LOADED):
-        assert sum(model.vram_bytes for model in loaded) <= found.device.memory[0][0]
+        assert sum(model.vram_bytes for model in loaded) <= device.device.memory[0][0], loaded
 
 
-def test_parameters_are_those_of_the_models_that_were_taken_as_examples() -> None:
-    assert [model.details()["parameter_size"] for model in MODELS] == ["1.5B", "8.0B", "32.8B"]
+def test_the_parameter_sizes_are_those_of_the_real_models_they_resemble() -> None:
+    assert [model.build_details()["parameter_size"] for model in MODELS] == ["1.5B", "8.0B", "32.8B"]
     assert all(model.resident_bytes > model.size + NUM_CTX for model in MODELS)
