@@ -41,14 +41,13 @@ from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.cli.flags import environment_name
 from phasewatch.config.schema import FileSchema
 from phasewatch.config.settings import DeviceSettings, Target
-from phasewatch.demo.ollama import models as ollama_models
+from phasewatch.demo.ollama import demo_models as ollama_models
 from phasewatch.demo.ollama import users as ollama_users
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.model import Model
 from phasewatch.demo.prometheus import DEFAULT_PORT as PROMETHEUS_PORT
 from phasewatch.demo.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
-from phasewatch.demo.run import INTERVAL, OLLAMA_NAME, PROBE_BUDGET, PROBE_INTERVAL, VLLM_NAME
-from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
-from phasewatch.demo.tour import LOOK_AT
+from phasewatch.demo.run import OLLAMA_NAME, PROBE_BUDGET, PROBE_INTERVAL, VLLM_INTERVAL, VLLM_NAME
+from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, METRICS_TO_WATCH
 from phasewatch.demo.vllm.simulation import DEVICE, SETTINGS
 from phasewatch.hardware import facts
 from phasewatch.metrics.collector import SELF_METRICS, TABLE, build_target_families
@@ -62,9 +61,9 @@ from phasewatch.snapshot.probes import DiscardReason, ProbeReason, SkipReason
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import _WebSchema, load_web_config
 from tests.support.model_folders import load_config, write_json
-from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.processes import needs
+from tests.support.simulated_ollama import URL, OllamaTransport, RecordingOllama, User, Visit
 from tests.support.targets import (
     load_config_or_default,
     new_model_probe,
@@ -247,7 +246,7 @@ async def _over_and_over(job: Job) -> None:
 def probed(*, load: bool) -> tuple[Sample, ...]:
     """What a simulated Ollama with two models shows after a while: one has a user, or may be loaded by probes."""
     timeline = Timeline()
-    server = Ollama(Model("a:latest", "a" * 64, vram_bytes=115_941_047), Model("b:latest", "b" * 64))
+    server = RecordingOllama(Model("a:latest", "a" * 64, vram_bytes=115_941_047), Model("b:latest", "b" * 64))
     transport = OllamaTransport(server, timeline)
     settings = new_probe_settings(models={"a": new_model_probe(load=True)} if load else {})
     target = replace(WORKSTATION, url=URL, probe=settings, device=DeviceSettings(name="NVIDIA L40S"))
@@ -785,7 +784,7 @@ def test_every_act_of_the_demo_is_documented_and_nothing_else_is() -> None:
     rows = [cells for _, cells in tables(page("docs/demo.md"), "act", "seconds", "state", "what happens")]
     assert [
         [name, seconds, code(state), about, tuple(every_code(look))] for name, seconds, state, about, look in rows
-    ] == [[act.name, f"{act.seconds:g}", act.state.value, act.about, LOOK_AT[act.state]] for act in CYCLE]
+    ] == [[act.name, f"{act.seconds:g}", act.state.value, act.about, METRICS_TO_WATCH[act.state]] for act in CYCLE]
 
 
 def test_the_figures_of_the_demo_are_those_of_the_program() -> None:
@@ -794,7 +793,7 @@ def test_the_figures_of_the_demo_are_those_of_the_program() -> None:
     assert (ollama_users.CYCLE_SECONDS, ollama_users.KEEP_ALIVE_SECONDS) == (300, 60)
     assert "in five minutes and then anew" in text
     assert "`OLLAMA_KEEP_ALIVE=1m`" in text
-    interval, probe_interval = (told.replace("s", " s") for told in (INTERVAL, PROBE_INTERVAL))
+    interval, probe_interval = (told.replace("s", " s") for told in (VLLM_INTERVAL, PROBE_INTERVAL))
     assert f"an `interval` of {interval}" in text
     assert f"probes every {probe_interval} with a budget of {PROBE_BUDGET * 100:.0f} %" in text
     large = ollama_models.LARGE

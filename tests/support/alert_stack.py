@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import yaml
 
-from tests.support.hurry import scaled_duration, write_rules
+from tests.support.accelerated_rules import divide_duration, write_accelerated_rules
 from tests.support.paths import ALERTS
 from tests.support.processes import eventually, free_port, get, running
 
@@ -104,7 +104,7 @@ def _ready(*command: str, address: str, log: Path) -> Iterator[None]:
 
 
 def _quick(route: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    timings = {key: scaled_duration(route[key], factor) for key in _TIMINGS if key in route}
+    timings = {key: divide_duration(route[key], factor) for key in _TIMINGS if key in route}
     return {**route, **timings, "routes": [_quick(one, factor) for one in route.get("routes", ())]}
 
 
@@ -131,7 +131,7 @@ def prometheus(
     file = folder / "prometheus.yml"
     file.write_text(re.sub(r"(_interval: )\w+", rf"\g<1>{interval}", text))
     (folder / "rules").mkdir()
-    write_rules(folder / "rules", factor)
+    write_accelerated_rules(folder / "rules", factor)
     (folder / "rules" / "site.yml").write_text(yaml.safe_dump(site))
     flags = (
         f"--config.file={file}",

@@ -17,14 +17,13 @@ import httpx
 import yaml
 
 from phasewatch.config.settings import DeviceSettings
-from phasewatch.demo.ollama.moments import SECOND
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.model import Model
 from phasewatch.metrics.collector import build_target_families
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from tests.support.fakes import Exporter
 from tests.support.model_folders import load_config, write_json
-from tests.support.ollama_hours import somebody, watch
 from tests.support.pages import bodies
 from tests.support.paths import RECORDINGS
 from tests.support.processes import eventually, free_port, get, running
@@ -32,6 +31,7 @@ from tests.support.rule_files import RULES, promtool
 from tests.support.servers import RecordedServer
 from tests.support.targets import new_probe_settings, parse_config
 from tests.support.timeline import EPOCH, START
+from tests.support.watched_ollama import build_user, watch
 
 FLEET: Final = {
     "mfu-metrics": "healthy",
@@ -136,14 +136,14 @@ def simulate_ollama_lines(seconds: float, end: float) -> Iterator[str]:
     ]
     watched = watch(
         models,
-        [somebody(1, "small:latest"), somebody(2, "large:latest")],
+        [build_user(1, "small:latest"), build_user(2, "large:latest")],
         new_probe_settings(interval=60.0),
         seconds=seconds,
         device=DeviceSettings(memory_bandwidth=90e9, flops=5e12, cpu_memory_bandwidth=45e9),
     )
     began = end - seconds
     clock = began - (EPOCH / SECOND + START)
-    for moment, metrics in watched.seen:
+    for moment, metrics in watched.readings:
         for (name, labels), value in metrics.items():
             all_labels = {**_LABELS, **dict(labels), "target": "workstation"}
             yield _format_line(name, all_labels, _shift_timestamp(name, value, clock), began + moment)

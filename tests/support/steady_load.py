@@ -1,4 +1,4 @@
-"""The window of a vLLM engine under a steady load, written down in the numbers that a report of it has."""
+"""The window of a vLLM engine under a steady load, built from the numbers that a published benchmark reports."""
 
 from dataclasses import dataclass
 
@@ -18,18 +18,18 @@ CAPACITY = 1_000_000
 
 @dataclass(frozen=True)
 class Steady:
-    """What goes on all the time.
+    """A load that does not change during the window.
 
     Attributes:
-        streams: decoding.
-        steps_per_second: of the engine.
-        tokens_per_step: of each stream.
-        context: tokens that each stream holds.
-        prompts: that got their first token.
-        prompt: length of each.
-        cached: tokens of each that were not computed.
+        streams: decoding streams.
+        steps_per_second: engine steps per second.
+        tokens_per_step: tokens per step and stream.
+        context: tokens that each stream holds in the KV cache.
+        prompts: prompts that got their first token in the window.
+        prompt: tokens per prompt.
+        cached: tokens per prompt that came from the prefix cache.
         seconds: length of the window.
-        flops, read_bytes: that vLLM counted per GPU, each second.
+        flops, read_bytes: vLLM's own estimates per GPU and second; None if it reports none.
     """
 
     streams: float = 1.0
@@ -76,7 +76,7 @@ class Steady:
 def measured(
     past: EngineHistory, device: DeviceFacts, model: ModelCosts, *, engines: int = 1, one_api_server: bool = True
 ) -> Ceiling:
-    """What is found over a window of a vLLM."""
+    """The ceiling metrics over a window of a vLLM."""
     page = Page(1.0 if one_api_server else None, False, {EngineKey("m", "0"): past.newest})
     context = PageContext(page, past.newest, None, "0.32.0")
     return compute_ceiling(

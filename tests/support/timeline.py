@@ -1,7 +1,7 @@
-"""Simulated time: an asyncio loop whose clock jumps to the next timer whenever everything waits.
+"""Simulated time: an asyncio event loop whose clock jumps to the next timer whenever all tasks wait.
 
-`asyncio.sleep`, `asyncio.timeout` and `call_later` all run on it, so an hour passes as fast as the code in it runs, and
-twice the same way. Nothing real may be waited for: no sockets, no threads.
+`asyncio.sleep`, `asyncio.timeout` and `call_later` all use it, so an hour passes as fast as its code runs, and every
+run is the same. Nothing real may be awaited: no sockets, no threads.
 """
 
 import asyncio
@@ -10,20 +10,20 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from phasewatch.demo.ollama.moments import SECOND
+from phasewatch.demo.ollama.go_time import SECOND
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 START: Final = 50_000.0
-"""What the clock shows first: as on a machine that has been up for a while, nothing can mistake it for "never"."""
+"""First value of the clock, as on a machine that has been up for a while: 0 could be taken for "never"."""
 
 EPOCH: Final = 1_795_920_411_084_286_959
-"""Unix nanoseconds at which the clock showed 0; simulations start on 2026-11-29 at 16:40:11 UTC."""
+"""Unix nanoseconds at which the clock was 0, 2026-11-29 02:46:51 UTC; simulations begin `START` seconds later."""
 
 
 class Timeline:
-    """A clock, and the loop that moves it."""
+    """A clock and the event loop that advances it."""
 
     def __init__(self) -> None:
         self._now = START
@@ -41,19 +41,19 @@ class Timeline:
         return round(self._now * SECOND)
 
     async def sleep(self, seconds: float) -> None:
-        """Let simulated time pass."""
+        """Sleep in simulated time."""
         await asyncio.sleep(seconds)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run to the end, however long that is in simulated time. What still runs then is cancelled.
+        """Run to completion, however long that takes in simulated time, and cancel all other tasks.
 
         Raises:
-            RuntimeError: everything waits, and for nothing that will come.
+            RuntimeError: all tasks wait and no timer is pending.
         """
-        with asyncio.Runner(loop_factory=lambda: _Loop(self.clock, self._pass)) as runner:
+        with asyncio.Runner(loop_factory=lambda: _Loop(self.clock, self._pass_time)) as runner:
             return runner.run(work)
 
-    def _pass(self, seconds: float) -> None:
+    def _pass_time(self, seconds: float) -> None:
         self._now += seconds
 
 
@@ -67,11 +67,11 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def run_in_executor(
         self,
-        executor: Executor | None,  # noqa: ARG002  # there is none
+        executor: Executor | None,  # noqa: ARG002  # everything runs in the loop
         func: Callable[[*Arguments], Result],
         *args: *Arguments,
     ) -> asyncio.Future[Result]:
-        """Threads take no simulated time: what would run in one runs at once."""
+        """Run the function at once: threads take no simulated time."""
         future: asyncio.Future[Result] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -86,7 +86,7 @@ class _Selector(selectors.SelectSelector):
         self._pass_time = pass_time
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now; instead of waiting for more, let the time pass."""
+        """What is ready now; if nothing is, advance the clock instead of waiting."""
         ready = super().select(0)
         if not ready:
             if timeout is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from alerts.generate import slo
-from tests.support.hurry import hurried
+from tests.support.accelerated_rules import accelerate
 from tests.support.pages import bodies, replayed
 from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
@@ -126,7 +126,7 @@ def hurried_rules(folder: Path) -> Iterator[Path]:
     ]
     texts = {path.name: path.read_text() for path in sorted(RULES.glob("*.yml"))}
     for name, text in {**texts, "phasewatch-slo.yml": slo.render_rules(objectives), "site.yml": SITE}.items():
-        (folder / name).write_text(hurried(text, HURRY))
+        (folder / name).write_text(accelerate(text, HURRY))
         yield folder / name
 
 

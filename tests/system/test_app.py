@@ -13,12 +13,12 @@ import pytest
 from phasewatch import app
 from phasewatch.base.errors import BindError, Reason
 from phasewatch.config import settings
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.model import Model
 from phasewatch.web.server import bind
 from tests.support.fakes import Exporter, FakeVllm, logfmt, program
-from tests.support.ollama_fronts import FakeOllama
-from tests.support.ollama_harm import assert_harmless, assert_uncached
+from tests.support.probe_assertions import assert_harmless, assert_uncached
 from tests.support.processes import PATIENCE, eventually
+from tests.support.simulated_ollama import FakeOllama
 from tests.support.targets import new_target
 
 UP = "llm_target_up"
@@ -131,7 +131,7 @@ def test_a_probe_under_way_is_given_up_at_the_end(config: Config) -> None:
 def test_an_ollama_that_is_not_to_be_probed_gets_no_request_that_works(config: Config) -> None:
     with FakeOllama(QUICK) as server, serving(config(an_ollama(server, probe={"enabled": False}))) as exporter:
         exporter.shows(1.0, "llm_model_loaded", model_name="a:latest")
-        eventually(lambda: len(server.ollama.asked) > 20, "some scrapes")
+        eventually(lambda: len(server.ollama.requests) > 20, "some scrapes")
         assert server.ollama.ledger.probes == 0
         assert exporter.value("llm_probes_total") is None
 

@@ -16,11 +16,11 @@ import httpx
 import pytest
 
 from phasewatch.demo.run import VLLM_NAME
+from tests.support.accelerated_rules import accelerate, divide_duration
 from tests.support.alert_stack import NOWHERE, Webhook
 from tests.support.compose_file import Stack
 from tests.support.dashboard_lint import choose, expand_variables, iterate_queries, load_dashboards
 from tests.support.fakes import Exporter
-from tests.support.hurry import hurried, scaled_duration
 from tests.support.paths import ROOT
 from tests.support.processes import PATIENCE, eventually, free_port, get, get_json, needs, running
 from tests.support.rule_files import rules
@@ -72,7 +72,7 @@ class Native:
     def adapted(self, text: str) -> str:
         """A file with addresses on loopback and shorter times."""
         if "\ngroups:" in text:
-            return hurried(text, FACTOR)
+            return accelerate(text, FACTOR)
         for inside, outside in self.addresses.items():
             text = text.replace(inside, outside)
         return _TIMES.sub(_shorter, text)
@@ -87,7 +87,7 @@ class Native:
 
 
 def _shorter(found: re.Match[str]) -> str:
-    return f"{found[1]}{scaled_duration(found[3], SCRAPE_FACTOR if found[2] else FACTOR)}"
+    return f"{found[1]}{divide_duration(found[3], SCRAPE_FACTOR if found[2] else FACTOR)}"
 
 
 def inside_address(service: str) -> str:

@@ -150,11 +150,11 @@ def _demo(options: argparse.Namespace) -> int:
     from phasewatch.demo import prometheus, run  # noqa: PLC0415
     from phasewatch.web.server import bind  # noqa: PLC0415
 
-    found = prometheus.setup() if options.with_prometheus else None
+    setup = prometheus.find_prometheus() if options.with_prometheus else None
     log.configure(options.log_level, options.log_format)
     host, port = options.web_listen_address
     bound = bind(host, port)
-    settings = run.Settings(host, bound.getsockname()[1], options.seed, options.servers, found)
+    settings = run.DemoSettings(host, bound.getsockname()[1], options.seed, options.servers, setup)
     asyncio.run(run.run(settings, bound))
     return OK
 

@@ -1,7 +1,7 @@
-"""The demo's own time, which stands still while the demo does.
+"""The demo's clock, which leaves out the time during which the demo was suspended.
 
-A process that was stopped (Ctrl-Z, a paused container) finds that hours have passed. To simulate them would block it
-for minutes, for numbers that nobody has seen.
+A suspended process (Ctrl-Z, a paused container) resumes hours later. Simulating those hours would block it for minutes
+to produce numbers that nobody sees.
 """
 
 import time
@@ -9,36 +9,36 @@ from collections.abc import Callable
 from typing import Final
 
 LONGEST_TICK: Final = 2.0
-"""Seconds that may pass between two looks at the clock; what is beyond them is left out."""
+"""Longest time between two readings that counts as running, seconds; anything beyond it is left out."""
 
 
-_MACHINE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def machine_seconds() -> float:
-    """A clock of the machine that is never set; on Linux it goes on while the machine sleeps."""
-    return time.clock_gettime(_MACHINE)
+def read_boot_clock() -> float:
+    """Seconds since boot. Never adjusted; on Linux it includes the time that the machine was asleep."""
+    return time.clock_gettime(_BOOT_CLOCK)
 
 
-class PatientClock:
-    """Seconds that the demo has lived through.
+class SuspendAwareClock:
+    """Seconds that the demo has been running, without the time that it was suspended.
 
     Args:
-        read: a clock of the machine, in seconds.
-        left_out: is told how many seconds are left out whenever some are.
+        read: a monotonic clock, in seconds.
+        on_skip: called with the number of seconds whenever some are left out.
     """
 
-    def __init__(self, read: Callable[[], float], left_out: Callable[[float], None]) -> None:
+    def __init__(self, read: Callable[[], float], on_skip: Callable[[float], None]) -> None:
         self._read = read
-        self._left_out = left_out
-        self._began = self._last = read()
+        self._on_skip = on_skip
+        self._start = self._last = read()
 
     def __call__(self) -> float:
-        """The time now. It never goes faster than that of the machine."""
+        """Seconds since the start. Advances no faster than the clock it reads."""
         now = self._read()
         surplus = now - self._last - LONGEST_TICK
         self._last = now
         if surplus > 0:
-            self._began += surplus
-            self._left_out(surplus)
-        return now - self._began
+            self._start += surplus
+            self._on_skip(surplus)
+        return now - self._start

@@ -1,7 +1,7 @@
-"""What truly happened inside a simulated engine, step by step: what an exporter's figures are held against.
+"""Ground truth of a simulated engine, step by step, against which the exporter's figures are tested.
 
-It is written where things happen, not where a server counts them: prompt tokens as they are computed, preemptions as
-they occur, streams' waits as their users feel them.
+Events are recorded when they happen, not when the server counts them: prompt tokens as they are computed, preemptions
+as they occur, latencies as clients observe them.
 """
 
 from collections import deque
@@ -9,67 +9,67 @@ from dataclasses import dataclass
 from typing import Final
 
 KEPT_SECONDS: Final = 90.0
-"""How far back the ledger goes: a window of a minute, and some."""
+"""How far back the ledger goes: a window of a minute, with some margin."""
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class FirstToken:
     """The first token of a request.
 
     Attributes:
-        waited: seconds since the request was sent.
-        computed: tokens of its prompt that were computed.
-        cached: tokens of its prompt that were found in the cache.
+        latency: seconds since the request was sent.
+        computed_tokens: prompt tokens that were computed.
+        cached_tokens: prompt tokens that came from the prefix cache.
     """
 
-    waited: float
-    computed: int
-    cached: int
+    latency: float
+    computed_tokens: int
+    cached_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EngineStep:
     """One step of the engine.
 
     Attributes:
-        end: when it was over, in seconds of the simulation.
-        seconds: that it took.
-        prompt_tokens: computed in it, of prompts that had not been computed before.
-        again: tokens computed in it for the second time, after a preemption.
-        read_bytes: that it read of weights and KV cache.
-        operations: that it took.
-        running: requests that had been admitted.
-        waiting: requests that had not, at its beginning.
-        preempted: requests thrown out at its beginning.
-        firsts: first tokens that it put out.
-        gaps: of all further tokens: seconds since the one before of its stream, and how many came after as many.
+        end: when it ended, in seconds of the simulation.
+        seconds: its duration.
+        prompt_tokens: prompt tokens computed for the first time.
+        recomputed_tokens: tokens computed again after a preemption.
+        read_bytes: weights and KV cache read.
+        operations: floating point operations.
+        running: admitted requests.
+        waiting: requests not yet admitted when the step began.
+        preempted: requests preempted when the step began.
+        first_tokens: the first tokens of requests that it produced.
+        token_gaps: for all other tokens: (seconds since the previous token of the stream, number of tokens).
     """
 
     end: float
     seconds: float
     prompt_tokens: int
-    again: int
+    recomputed_tokens: int
     read_bytes: float
     operations: float
     running: int
     waiting: int
     preempted: int
-    firsts: tuple[First, ...]
-    gaps: tuple[tuple[float, int], ...]
+    first_tokens: tuple[FirstToken, ...]
+    token_gaps: tuple[tuple[float, int], ...]
 
 
-class Ledger:
+class TruthLedger:
     """The steps of the last `KEPT_SECONDS`."""
 
     def __init__(self) -> None:
-        self._steps: deque[Step] = deque()
+        self._steps: deque[EngineStep] = deque()
 
-    def record(self, step: Step) -> None:
-        """Note a step that is over."""
+    def record(self, step: EngineStep) -> None:
+        """Add a completed step."""
         self._steps.append(step)
         while self._steps[0].end < step.end - KEPT_SECONDS:
             self._steps.popleft()
 
-    def between(self, start: float, end: float) -> tuple[Step, ...]:
-        """The steps that ended after `start` and not after `end`."""
+    def between(self, start: float, end: float) -> tuple[EngineStep, ...]:
+        """The steps that ended in (start, end]."""
         return tuple(step for step in self._steps if start < step.end <= end)

@@ -1,7 +1,7 @@
-"""How long a step of an engine takes on a device: the roofline model.
+"""Duration of an engine step on a device, by the roofline model.
 
-A step reads all weights, and the keys and values of everything that its requests hold; meanwhile it computes. The
-slower of the two decides:
+A step reads all weights and the KV cache of its requests while it computes; the slower of the two determines its
+duration:
 
     seconds = fixed + max(bytes / (bandwidth x share), operations / (compute rate x share))
 """
@@ -16,26 +16,27 @@ from phasewatch.models.sources.folder import read_folder_costs
 Figure = TypeVar("Figure")
 
 FIXED_SECONDS: Final = 0.001
-"""Launches, sampling and the scheduler's own work in each step."""
+"""Kernel launches, sampling and scheduling in each step."""
 
 BANDWIDTH_SHARE: Final = 0.85
-"""Share of the published bandwidth that a step reaches. With `FIXED_SECONDS` a single stream of an 8B at 16 bits comes
-to 81 % of its ceiling on an L40S; 73 to 87 % were measured on such cards (docs/ceiling.md, "What is healthy")."""
+"""Share of the published bandwidth that a step achieves. With `FIXED_SECONDS`, a single stream of an 8B model at 16
+bits reaches 81 % of its ceiling on an L40S; measurements on such cards range from 73 to 87 % (docs/ceiling.md, "What is
+healthy")."""
 
 COMPUTE_SHARE: Final = 0.7
-"""Share of the published compute rate: matrix products alone reach 70 to 87 % of it (docs/ceiling.md, "Prefill and
-compute"), and a model has more to do."""
+"""Share of the published compute rate. Matrix multiplications alone reach 70 to 87 % of it (docs/ceiling.md, "Prefill
+and compute"), and a model does more than those."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a step does.
+class StepWork:
+    """The work of an engine step.
 
     Attributes:
-        tokens: that pass through the layers.
-        outputs: tokens that it puts out.
-        held: tokens whose keys and values it reads, for each request its own.
-        attended: tokens that each of `tokens` attends to, summed over them.
+        tokens: tokens that pass through the layers.
+        outputs: tokens that are sampled.
+        held: tokens whose keys and values are read, summed over the requests.
+        attended: attended positions, summed over `tokens`.
     """
 
     tokens: int
@@ -45,8 +46,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What that takes: seconds, bytes read, and floating point operations."""
+class StepCost:
+    """The cost of an engine step: seconds, bytes read, floating point operations."""
 
     seconds: float
     read_bytes: float
@@ -54,17 +55,17 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Roofline:
     """A model on a device.
 
     Attributes:
-        bandwidth: bytes per second that the device publishes.
-        compute: operations per second that it publishes, dense, at the model's precision.
-        weight_bytes: that a step reads.
-        layer_parameters: that each token is multiplied with.
-        head_parameters: of the output head, with which only tokens that are put out are multiplied.
-        kv_bytes: of the keys and values of one token.
-        attention_operations: that one token takes for each token that it attends to.
+        bandwidth: published memory bandwidth, bytes per second.
+        compute: published dense compute rate at the model's precision, operations per second.
+        weight_bytes: weights read in each step.
+        layer_parameters: parameters that every token is multiplied with.
+        head_parameters: parameters of the output head, which only sampled tokens are multiplied with.
+        kv_bytes: keys and values of one token, bytes.
+        attention_operations: operations for each attended position of each token.
     """
 
     bandwidth: float
@@ -75,46 +76,46 @@ class Machine:
     kv_bytes: float
     attention_operations: float
 
-    def cost(self, work: Work) -> Cost:
-        """What a step takes."""
-        read = self.weight_bytes + self.kv_bytes * work.held
+    def compute_cost(self, work: StepWork) -> StepCost:
+        """The cost of a step with this work."""
+        read_bytes = self.weight_bytes + self.kv_bytes * work.held
         operations = (
             2 * (self.layer_parameters * work.tokens + self.head_parameters * work.outputs)
             + self.attention_operations * work.attended
         )
-        reading = read / (self.bandwidth * BANDWIDTH_SHARE)
-        computing = operations / (self.compute * COMPUTE_SHARE)
-        return Cost(FIXED_SECONDS + max(reading, computing), read, operations)
+        memory_seconds = read_bytes / (self.bandwidth * BANDWIDTH_SHARE)
+        compute_seconds = operations / (self.compute * COMPUTE_SHARE)
+        return StepCost(FIXED_SECONDS + max(memory_seconds, compute_seconds), read_bytes, operations)
 
 
-def machine(device_name: str, folder: Path) -> Machine:
-    """A model on a device of the table.
+def build_roofline(device_name: str, folder: Path) -> Roofline:
+    """The roofline of a model on a device of the table.
 
     Args:
-        device_name: as `phasewatch devices` lists it.
-        folder: with the model's config.json.
+        device_name: a name from `phasewatch devices`.
+        folder: folder with the model's config.json.
 
     Raises:
-        ValueError: the table has no such device, or device or model do not tell what the roofline needs.
+        ValueError: the device is not in the table, or the device or model lacks a figure that the roofline needs.
     """
     device = resolve_device(device_name)
     if not isinstance(device, ResolvedDevice):
         raise ValueError(f"the table has no single device {device_name!r}: see `phasewatch devices`")  # noqa: TRY004
     costs, _ = read_folder_costs(folder)
-    reads = _known(costs.reads, f"weights that a step of {folder} reads")
-    cache = _known(costs.kv_cache, f"KV cache of {folder}")
-    return Machine(
-        bandwidth=_known(device.memory_bandwidth, f"memory bandwidth of {device_name}"),
-        compute=_known(device.compute.bits16, f"compute rate of {device_name}"),
+    reads = _require(costs.reads, f"weights that a step of {folder} reads")
+    kv_cache = _require(costs.kv_cache, f"KV cache of {folder}")
+    return Roofline(
+        bandwidth=_require(device.memory_bandwidth, f"memory bandwidth of {device_name}"),
+        compute=_require(device.compute.bits16, f"compute rate of {device_name}"),
         weight_bytes=reads.bytes_per_step(),
-        layer_parameters=_known(reads.active_parameters(), f"parameters of {folder}") - reads.head_parameters,
+        layer_parameters=_require(reads.active_parameters(), f"parameters of {folder}") - reads.head_parameters,
         head_parameters=reads.head_parameters,
-        kv_bytes=_known(cache.bytes_per_token(), f"bytes of a token in the KV cache of {folder}"),
-        attention_operations=_known(costs.attention_operations(1.0), f"shape of the attention of {folder}"),
+        kv_bytes=_require(kv_cache.bytes_per_token(), f"bytes of a token in the KV cache of {folder}"),
+        attention_operations=_require(costs.attention_operations(1.0), f"shape of the attention of {folder}"),
     )
 
 
-def _known(figure: Figure | None, what: str) -> Figure:
+def _require(figure: Figure | None, what: str) -> Figure:
     if figure is None:
         raise ValueError(f"not known: {what}")
     return figure

@@ -1,4 +1,4 @@
-"""`phasewatch demo`: simulated servers on loopback with the ordinary exporter on top, in one process on one loop."""
+"""`phasewatch demo`: simulated servers on loopback and the regular exporter on top, in one process and event loop."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,22 @@ from phasewatch.base.errors import DemoError
 from phasewatch.base.log import logger
 from phasewatch.config.resolve import load_config
 from phasewatch.demo import prometheus
-from phasewatch.demo.clock import PatientClock, machine_seconds
-from phasewatch.demo.ollama import models
-from phasewatch.demo.ollama.moments import SECOND
-from phasewatch.demo.ollama.users import InhabitedOllama
-from phasewatch.demo.script import CYCLE_SECONDS, Act
-from phasewatch.demo.servers import HOST, Clock, Served, answering, ollama_application, served, vllm_application
-from phasewatch.demo.tour import LOOK_AT
-from phasewatch.demo.vllm.simulation import SimulatedVllm, target_keys
+from phasewatch.demo.clock import SuspendAwareClock, read_boot_clock
+from phasewatch.demo.ollama import demo_models
+from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.users import OllamaWithUsers
+from phasewatch.demo.servers import (
+    HOST,
+    BoundServer,
+    Clock,
+    bind_server,
+    build_ollama_application,
+    build_vllm_application,
+    serve_all,
+)
+from phasewatch.demo.vllm import simulation
+from phasewatch.demo.vllm.script import CYCLE_SECONDS, METRICS_TO_WATCH, Act
+from phasewatch.demo.vllm.simulation import SimulatedVllm
 from phasewatch.web.security import WebConfig
 
 NOTICE: Final = "Simulated servers: nothing here was measured on real hardware."
@@ -36,61 +44,61 @@ NOTICE: Final = "Simulated servers: nothing here was measured on real hardware."
 VLLM_NAME: Final = "simulated-vllm"
 OLLAMA_NAME: Final = "simulated-ollama"
 
-INTERVAL: Final = "1s"
-"""Between scrapes of a vLLM: the verdicts on saturation change within seconds."""
+VLLM_INTERVAL: Final = "1s"
+"""Scrape interval of the vLLMs, since saturation states change within seconds."""
 
 PROBE_INTERVAL: Final = "30s"
 PROBE_BUDGET: Final = 0.05
-"""More often than by default, and for a larger share of the time, so that somebody who watches sees a probe."""
+"""More frequent probes, and a larger share of the time, than by default, so that a viewer sees some."""
 
-_REACHED_AT: Final = {"": HOST, "0.0.0.0": HOST, "::": "::1"}  # noqa: S104  # read, not bound
+_LOOPBACK_OF_WILDCARD: Final = {"": HOST, "0.0.0.0": HOST, "::": "::1"}  # noqa: S104  # compared, not bound
 
 TICK_SECONDS: Final = 0.25
-"""Longest time for which a simulation stands still; whoever asks one moves it on as well."""
+"""Longest time between two updates of a simulation; every request to it updates it as well."""
 
-FILES: Final = 40
-FILES_OF_A_SERVER: Final = 5
-"""Files that are open at once, and those of each simulated server: its port, and both ends of two connections."""
+BASE_OPEN_FILES: Final = 40
+OPEN_FILES_PER_SERVER: Final = 5
+"""Files that may be open at once; those of a simulated server are its port and both ends of two connections."""
 
-_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The flags of `demo`, parsed.
+class DemoSettings:
+    """The parsed flags of `demo`.
 
     Attributes:
-        host: to listen on; empty for all addresses.
-        port: that was taken.
-        seed: of the simulations.
-        servers: how many vLLMs.
-        prometheus: what to start Prometheus with; None for none.
+        host: host to listen on; empty for all addresses.
+        port: port that the exporter is bound to.
+        seed: seed of the simulations.
+        servers: number of vLLMs.
+        prometheus: program and rules of Prometheus; None if it is not wanted.
     """
 
     host: str
     port: int
     seed: int
     servers: int
-    prometheus: prometheus.Setup | None
+    prometheus: prometheus.PrometheusSetup | None
 
     @property
     def address(self) -> str:
-        """Host and port at which somebody on this machine reaches the exporter."""
-        host = _REACHED_AT.get(self.host, self.host)
+        """Host and port at which the exporter can be reached from this machine."""
+        host = _LOOPBACK_OF_WILDCARD.get(self.host, self.host)
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 @dataclass(frozen=True)
-class _Town:
-    """The simulations, their time, and the ports at which they answer."""
+class _Simulations:
+    """The simulated servers, their clock, and their ports by target name."""
 
     clock: Clock
     vllms: dict[str, SimulatedVllm]
-    ollama: InhabitedOllama
-    ports: dict[str, Served]
+    ollama: OllamaWithUsers
+    servers: dict[str, BoundServer]
 
 
-async def run(settings: Settings, bound: socket.socket) -> None:
+async def run(settings: DemoSettings, bound: socket.socket) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP.
 
     Args:
@@ -99,23 +107,24 @@ async def run(settings: Settings, bound: socket.socket) -> None:
 
     Raises:
         BindError: there are no free ports for the simulated servers.
-        DemoError: Prometheus cannot be started, there is no place for temporary files, or too few may be open.
+        DemoError: Prometheus or the temporary folder cannot be created, or the limit on open files is too low.
     """
-    with bound, _signals_held() as let_go, _folder() as folder, contextlib.ExitStack() as ports:
-        check_files(settings.servers)
-        town = _town(settings, ports)
+    with bound, _block_signals() as unblock_signals, _temporary_folder() as folder, contextlib.ExitStack() as ports:
+        check_open_files_limit(settings.servers)
+        simulations = _create_simulations(settings, ports)
         file = folder / "phasewatch.yml"
-        file.write_text(configuration({one: server.url for one, server in town.ports.items()}), encoding="utf-8")
+        urls = {name: server.url for name, server in simulations.servers.items()}
+        file.write_text(build_configuration(urls), encoding="utf-8")
         exporter = app.ServeSettings(file, settings.host, settings.port, enable_lifecycle=False, web=WebConfig())
         serving = app.serve(exporter, load_config(file, list_rules()), bound, notice=NOTICE, hangup_ends=True)
-        async with answering(list(town.ports.values())):
+        async with serve_all(list(simulations.servers.values())):
             tasks = [asyncio.create_task(serving)]
             try:
-                await asyncio.sleep(0)  # from here on signals end the exporter, and with it all the rest
-                let_go()
-                _welcome(settings)
-                tasks.append(asyncio.create_task(_live(town)))
-                async with _prometheus(settings, town, folder):
+                await asyncio.sleep(0)  # from here on the exporter handles signals, and its end is the end of the demo
+                unblock_signals()
+                _log_welcome(settings)
+                tasks.append(asyncio.create_task(_advance_simulations(simulations)))
+                async with _run_prometheus(settings, simulations, folder):
                     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for task in tasks:
@@ -126,108 +135,105 @@ async def run(settings: Settings, bound: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def _signals_held() -> Iterator[Callable[[], None]]:
-    """Hold back the signals that end the demo until the block ends, or until what it gives is called.
+def _block_signals() -> Iterator[Callable[[], None]]:
+    """Block the signals that end the demo until the block ends, or until the yielded function is called.
 
-    Otherwise one that comes before anybody listens would leave the temporary folder behind.
+    Otherwise a signal that arrives before there is a handler would leave the temporary folder behind.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
 
-    def let_go() -> None:
+    def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     try:
-        yield let_go
+        yield unblock
     finally:
-        let_go()
+        unblock()
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def _temporary_folder() -> Iterator[Path]:
     """A temporary folder while the block runs.
 
     Raises:
-        DemoError: there is no place for one.
+        DemoError: it cannot be created.
     """
     try:
-        made = tempfile.TemporaryDirectory(prefix="phasewatch-demo-")
+        folder = tempfile.TemporaryDirectory(prefix="phasewatch-demo-")
     except OSError as error:
-        told = error.strerror or error
-        raise DemoError(f"no temporary folder: {told}; name one that can be written to in TMPDIR") from error
-    with made as name:
+        reason = error.strerror or error
+        raise DemoError(f"no temporary folder: {reason}; name one that can be written to in TMPDIR") from error
+    with folder as name:
         yield Path(name)
 
 
-def check_files(servers: int) -> None:
-    """See that as many files may be open as the demo needs.
+def check_open_files_limit(servers: int) -> None:
+    """Check that the process may open as many files as the demo needs.
 
     Args:
-        servers: how many vLLMs.
+        servers: number of vLLMs.
 
     Raises:
-        DemoError: they may not.
+        DemoError: the limit is too low.
     """
-    needed = FILES + FILES_OF_A_SERVER * servers
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY and most < needed:
+    needed = BASE_OPEN_FILES + OPEN_FILES_PER_SERVER * servers
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < needed:
         raise DemoError(
-            f"--servers {servers}: this takes up to {needed} open files, and {most} are allowed; "
+            f"--servers {servers}: this takes up to {needed} open files, and {limit} are allowed; "
             f"allow more with `ulimit -n {needed}`, or choose fewer servers"
         )
 
 
-def _town(settings: Settings, ports: contextlib.ExitStack) -> _Town:
-    """The simulated servers, and their ports until `ports` is closed."""
-    ollama = InhabitedOllama(settings.seed, time.time_ns())
-    clock = PatientClock(machine_seconds, lambda seconds: ollama.stand_still(round(seconds * SECOND)))
-    vllms = fleet(settings.seed, settings.servers, time.time())
-    applications = {name: vllm_application(vllm, clock) for name, vllm in vllms.items()}
-    applications[OLLAMA_NAME] = ollama_application(ollama, clock)
-    found = {}
+def _create_simulations(settings: DemoSettings, ports: contextlib.ExitStack) -> _Simulations:
+    """The simulated servers, bound to ports that are closed with `ports`."""
+    ollama = OllamaWithUsers(settings.seed, time.time_ns())
+    clock = SuspendAwareClock(read_boot_clock, lambda seconds: ollama.advance_wall_clock(round(seconds * SECOND)))
+    vllms = create_vllms(settings.seed, settings.servers, time.time())
+    applications = {name: build_vllm_application(vllm, clock) for name, vllm in vllms.items()}
+    applications[OLLAMA_NAME] = build_ollama_application(ollama, clock)
+    servers = {}
     for name, application in applications.items():
-        found[name] = served(application)
-        ports.enter_context(found[name].bound)
-    return _Town(clock, vllms, ollama, found)
+        servers[name] = bind_server(application)
+        ports.enter_context(servers[name].bound)
+    return _Simulations(clock, vllms, ollama, servers)
 
 
-def fleet(seed: int, servers: int, started: float) -> dict[str, SimulatedVllm]:
-    """The simulated vLLMs by the names of their targets.
+def create_vllms(seed: int, count: int, created: float) -> dict[str, SimulatedVllm]:
+    """The simulated vLLMs by target name.
 
-    They are spread over the script, so that they are never all at the same act, and each has users of its own.
+    They start at different positions of the script, so that they are never all in the same act, and have different
+    seeds.
 
     Args:
-        seed: of the first; each further one has the next.
-        servers: how many.
-        started: Unix time at which they begin.
+        seed: seed of the first one; each further one has the next integer.
+        count: number of vLLMs.
+        created: Unix time at which they start.
     """
+    names = [VLLM_NAME, *(f"{VLLM_NAME}-{number}" for number in range(2, count + 1))]
     return {
-        name: SimulatedVllm(seed + number, started, CYCLE_SECONDS * number / servers)
-        for number, name in enumerate(_names(servers))
+        name: SimulatedVllm(seed + number, created, CYCLE_SECONDS * number / count) for number, name in enumerate(names)
     }
 
 
-def _names(count: int) -> list[str]:
-    return [VLLM_NAME, *(f"{VLLM_NAME}-{number}" for number in range(2, count + 1))]
-
-
-def configuration(urls: Mapping[str, str]) -> str:
-    """The exporter's configuration, as a file of an operator's would have it.
+def build_configuration(urls: Mapping[str, str]) -> str:
+    """The exporter's configuration file, as an operator would write it.
 
     Args:
-        urls: addresses of the simulated servers, by the name of the target.
+        urls: URLs of the simulated servers by target name.
     """
-    targets = [_target(name, url) for name, url in urls.items()]
-    return yaml.safe_dump({"interval": INTERVAL, "targets": targets}, sort_keys=False)
+    targets = [_build_target(name, url) for name, url in urls.items()]
+    return yaml.safe_dump({"interval": VLLM_INTERVAL, "targets": targets}, sort_keys=False)
 
 
-def _target(name: str, url: str) -> dict[str, Any]:
+def _build_target(name: str, url: str) -> dict[str, Any]:
     if name == OLLAMA_NAME:
         probe = {"interval": PROBE_INTERVAL, "budget": PROBE_BUDGET}
-        return {"name": name, "backend": "ollama", "url": url, "probe": probe, **models.target_keys()}
-    return {"name": name, "backend": "vllm", "url": url, **target_keys()}
+        return {"name": name, "backend": "ollama", "url": url, "probe": probe, **demo_models.build_target_keys()}
+    return {"name": name, "backend": "vllm", "url": url, **simulation.build_target_keys()}
 
 
-def _welcome(settings: Settings) -> None:
+def _log_welcome(settings: DemoSettings) -> None:
     logger().info(
         "demo",
         page=f"http://{settings.address}/",
@@ -236,28 +242,30 @@ def _welcome(settings: Settings) -> None:
     )
 
 
-def _prometheus(settings: Settings, town: _Town, folder: Path) -> contextlib.AbstractAsyncContextManager[None]:
+def _run_prometheus(
+    settings: DemoSettings, simulations: _Simulations, folder: Path
+) -> contextlib.AbstractAsyncContextManager[None]:
     if settings.prometheus is None:
         return contextlib.nullcontext()
-    vllms = {name: f"{HOST}:{town.ports[name].port}" for name in town.vllms}
-    return prometheus.running(settings.prometheus, folder, settings.address, vllms)
+    vllms = {name: f"{HOST}:{simulations.servers[name].port}" for name in simulations.vllms}
+    return prometheus.run_prometheus(settings.prometheus, folder, settings.address, vllms)
 
 
-async def _live(town: _Town) -> None:
-    """Let the simulations go on whether or not somebody asks, and tell each act of a vLLM as it begins."""
-    told: dict[str, Act] = {}
+async def _advance_simulations(simulations: _Simulations) -> None:
+    """Advance the simulations even if nothing requests them, and log each act of a vLLM as it begins."""
+    logged: dict[str, Act] = {}
     while True:
-        for name, vllm in town.vllms.items():
-            vllm.advance(town.clock())
-            if vllm.act != told.get(name):
-                told[name] = vllm.act
-                _tell(name, vllm.act)
+        for name, vllm in simulations.vllms.items():
+            vllm.advance(simulations.clock())
+            if vllm.act != logged.get(name):
+                logged[name] = vllm.act
+                _log_act(name, vllm.act)
             await asyncio.sleep(0)
-        town.ollama.advance(round(town.clock() * SECOND))
+        simulations.ollama.advance(round(simulations.clock() * SECOND))
         await asyncio.sleep(TICK_SECONDS)
 
 
-def _tell(target: str, act: Act) -> None:
-    log = logger().info if target == VLLM_NAME else logger().debug  # of many servers nobody reads all
-    look_at = ", ".join(LOOK_AT[act.state])
+def _log_act(target: str, act: Act) -> None:
+    log = logger().info if target == VLLM_NAME else logger().debug  # the acts of many servers would flood the log
+    look_at = ", ".join(METRICS_TO_WATCH[act.state])
     log("act", target=target, act=act.name, state=act.state.value, about=act.about, look_at=look_at)

@@ -1,6 +1,6 @@
-"""The simulated servers' way to loopback: an ASGI application each, all of them on one web server.
+"""HTTP on loopback for the simulated servers: one ASGI application each, all on one uvicorn server.
 
-The simulations are pure and told the time; here it is that of the machine, in seconds since the demo began.
+The simulations are pure and are given the time; here it is the time of a clock, in seconds since the demo started.
 """
 
 import asyncio
@@ -17,72 +17,57 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from phasewatch.demo.ollama.moments import SECOND
-from phasewatch.demo.ollama.scheduler import Ticket
+from phasewatch.demo.http_response import HttpResponse
+from phasewatch.demo.ollama.go_time import SECOND
+from phasewatch.demo.ollama.scheduler import Exchange
 from phasewatch.web.server import Server, bind
 
 HOST: Final = "127.0.0.1"
 
-LOOK_SECONDS: Final = 0.05
-"""Longest time between two looks whether the client of a waiting request is still there."""
+POLL_SECONDS: Final = 0.05
+"""Longest time between two checks whether the client of a pending request is still connected."""
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _STOP_SECONDS: Final = 1
 _GIVEN_UP: Final = 503
 
 Clock = Callable[[], float]
-"""Seconds since the demo began."""
-
-
-class Page(Protocol):
-    """An answer of a vLLM."""
-
-    @property
-    def status(self) -> int:
-        """Of HTTP."""
-
-    @property
-    def content_type(self) -> str:
-        """Of the body."""
-
-    @property
-    def body(self) -> bytes:
-        """What the page says."""
+"""Returns the seconds since the demo started."""
 
 
 class Vllm(Protocol):
-    """A simulation that answers at once."""
+    """A simulation that responds at once. Times are seconds of its clock."""
 
     def advance(self, now: float) -> None:
-        """Let everything happen that happens until now."""
+        """Process all events up to `now`."""
 
-    def answer(self, method: str, path: str) -> Page:
-        """The answer to a request."""
+    def respond(self, method: str, path: str) -> HttpResponse:
+        """The response to a request."""
 
 
 class Ollama(Protocol):
-    """A simulation whose answers take their time."""
+    """A simulation whose responses take time. Times are nanoseconds of its clock."""
 
     def advance(self, now: int) -> None:
-        """Let everything happen that happens until now."""
+        """Process all events up to `now`."""
 
     def next_event(self) -> int | None:
-        """When something happens by itself next."""
+        """Time of the next event; None if there is none."""
 
-    def request(self, now: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Ticket:
-        """A request comes in."""
+    def request(self, now: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Exchange:
+        """Receive a request."""
 
-    def cancel(self, now: int, ticket: Ticket) -> None:
-        """The client of a ticket has closed its connection."""
+    def cancel(self, now: int, exchange: Exchange) -> None:
+        """Handle a connection that its client has closed."""
 
 
 @dataclass(frozen=True)
-class Served:
-    """A simulated server on a port of its own.
+class BoundServer:
+    """A simulated server with its port.
 
     Attributes:
         bound: the listening socket.
-        application: what answers there.
+        application: the application that responds there.
     """
 
     bound: socket.socket
@@ -90,93 +75,97 @@ class Served:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         port: int = self.bound.getsockname()[1]
         return port
 
     @property
     def url(self) -> str:
-        """Its base address."""
+        """Its base URL."""
         return f"http://{HOST}:{self.port}"
 
 
-def served(application: ASGIApp) -> Served:
-    """A simulated server on a free port.
+def bind_server(application: ASGIApp) -> BoundServer:
+    """Bind a simulated server to a free port.
 
     Args:
-        application: what answers there.
+        application: the application that responds there.
 
     Raises:
         BindError: there is no free port.
     """
-    return Served(bind(HOST, 0), application)
+    return BoundServer(bind(HOST, 0), application)
 
 
-def vllm_application(vllm: Vllm, clock: Clock) -> Starlette:
-    """What answers for a simulated vLLM.
+def build_vllm_application(vllm: Vllm, clock: Clock) -> Starlette:
+    """The application of a simulated vLLM.
 
     Args:
         vllm: the simulation.
-        clock: what time it is.
+        clock: its clock.
     """
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         vllm.advance(clock())
-        page = vllm.answer(request.method, request.url.path)
-        return Response(page.body, page.status, {"Content-Type": page.content_type})
+        response = vllm.respond(request.method, request.url.path)
+        return _to_starlette(response)
 
-    return _application(answer)
+    return _build_application(respond)
 
 
-def ollama_application(ollama: Ollama, clock: Clock) -> Starlette:
-    """What answers for a simulated Ollama. A client that leaves gives its request up, as does the end of the demo.
+def build_ollama_application(ollama: Ollama, clock: Clock) -> Starlette:
+    """The application of a simulated Ollama. Pending requests are cancelled by a disconnect and by the end of the demo.
 
     Args:
         ollama: the simulation.
-        clock: what time it is.
+        clock: its clock.
     """
 
     def now() -> int:
         return round(clock() * SECOND)
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         body = await request.body()
-        ticket = ollama.request(now(), request.method, request.url.path, request.headers, body)
-        while ticket.answer is None:
+        exchange = ollama.request(now(), request.method, request.url.path, request.headers, body)
+        while exchange.response is None:
             if request.state.server.should_exit or await request.is_disconnected():
-                ollama.cancel(now(), ticket)
+                ollama.cancel(now(), exchange)
                 return Response(status_code=_GIVEN_UP)
             event = ollama.next_event()
-            ahead = LOOK_SECONDS if event is None else (event - now()) / SECOND
-            await asyncio.sleep(min(LOOK_SECONDS, max(0.0, ahead)))
+            until_event = POLL_SECONDS if event is None else (event - now()) / SECOND
+            await asyncio.sleep(min(POLL_SECONDS, max(0.0, until_event)))
             ollama.advance(now())
-        return Response(ticket.answer.body, ticket.answer.status, {"Content-Type": ticket.answer.content_type})
+        return _to_starlette(exchange.response)
 
-    return _application(answer)
+    return _build_application(respond)
 
 
-def _application(answer: Callable[[Request], Awaitable[Response]]) -> Starlette:
-    application = Starlette(routes=[Route("/{path:path}", answer, methods=_METHODS)])
+def _to_starlette(response: HttpResponse) -> Response:
+    return Response(response.body, response.status, {"Content-Type": response.content_type})
+
+
+def _build_application(respond: Callable[[Request], Awaitable[Response]]) -> Starlette:
+    application = Starlette(routes=[Route("/{path:path}", respond, methods=_METHODS)])
     application.router.redirect_slashes = False
     return application
 
 
 @contextlib.asynccontextmanager
-async def answering(servers: Sequence[Served]) -> AsyncIterator[None]:
-    """Let the servers answer while the block runs, and close their ports after it.
+async def serve_all(servers: Sequence[BoundServer]) -> AsyncIterator[None]:
+    """Serve while the block runs, then close the ports.
 
     Args:
-        servers: each with its port.
+        servers: the servers.
     """
     applications = {server.port: server.application for server in servers}
 
-    async def by_port(scope: Scope, receive: Receive, send: Send) -> None:
+    async def dispatch_by_port(scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"] = {"server": server}
         await applications[scope["server"][1]](scope, receive, send)
 
     server = Server(
         uvicorn.Config(
-            by_port,
+            dispatch_by_port,
             log_config=None,
             access_log=False,
             server_header=False,

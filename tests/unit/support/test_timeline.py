@@ -1,4 +1,4 @@
-"""Simulated time passes when everything waits, and only then."""
+"""Simulated time advances when all tasks wait, and only then."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.timeline import START, Timeline
 
 
-def test_an_hour_of_sleep_is_an_hour_on_both_clocks() -> None:
+def test_an_hour_of_sleep_advances_both_clocks_by_an_hour() -> None:
     timeline = Timeline()
     wall = timeline.wall_clock()
     timeline.run(timeline.sleep(3600))
@@ -15,7 +15,7 @@ def test_an_hour_of_sleep_is_an_hour_on_both_clocks() -> None:
     assert timeline.wall_clock() - wall == pytest.approx(3600, abs=1e-5)
 
 
-def test_sleepers_wake_in_the_order_of_their_times() -> None:
+def test_sleeping_tasks_wake_in_the_order_of_their_times() -> None:
     timeline = Timeline()
     woken: list[tuple[str, float]] = []
 
@@ -30,7 +30,7 @@ def test_sleepers_wake_in_the_order_of_their_times() -> None:
     assert woken == [("early", 1), ("late", 100)]
 
 
-def test_a_timeout_runs_on_simulated_time() -> None:
+def test_a_timeout_is_in_simulated_time() -> None:
     timeline = Timeline()
 
     async def impatient() -> None:
@@ -42,7 +42,7 @@ def test_a_timeout_runs_on_simulated_time() -> None:
     assert timeline.clock() == START + 5
 
 
-def test_work_in_a_thread_takes_no_simulated_time_and_hands_on_its_errors() -> None:
+def test_work_in_a_thread_takes_no_simulated_time_and_propagates_its_errors() -> None:
     timeline = Timeline()
 
     async def work() -> int:
@@ -58,7 +58,7 @@ def test_work_in_a_thread_takes_no_simulated_time_and_hands_on_its_errors() -> N
     assert timeline.clock() == START
 
 
-def test_waiting_for_what_never_comes_is_an_error() -> None:
+def test_waiting_without_a_pending_timer_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="everything waits"):
         Timeline().run(asyncio.wait_for(_never(), None))
 
@@ -67,14 +67,14 @@ async def _never() -> None:
     await asyncio.Event().wait()
 
 
-def test_the_clock_goes_on_from_one_run_to_the_next() -> None:
+def test_the_clock_continues_from_one_run_to_the_next() -> None:
     timeline = Timeline()
     for _ in range(2):
         timeline.run(timeline.sleep(10))
     assert timeline.clock() == START + 20
 
 
-def test_unix_time_is_whole_to_the_nanosecond_where_a_server_needs_it() -> None:
+def test_the_clock_in_nanoseconds_is_exact() -> None:
     timeline = Timeline()
     timeline.run(timeline.sleep(0.000_000_123))
     assert timeline.nanoseconds() == round(START * 1e9) + 123

@@ -1,1 +1,1 @@
-"""A simulated Ollama: its API, its scheduler, what requests cost, and a ledger of the harm they do."""
+"""A simulated Ollama: its API, its scheduler, the cost of requests, and a ledger of the harm that they do."""

@@ -1,8 +1,8 @@
-"""A simulated Ollama: the API of a server whose models come, stay, are reloaded and leave.
+"""A simulated Ollama: the API of a server whose models are loaded, reloaded and unloaded.
 
-Pure: it is told the time, in nanoseconds of a clock, and never waits. `request` gives a ticket; `advance` lets time
-pass until its answer is there. The rules are those of Ollama 0.33; an older `version` only hides the fields that it
-does not have. The server is bound to loopback and minds the Host header.
+Pure: it is given the time, in nanoseconds of a clock, and never waits. `request` returns an exchange; `advance` lets
+time pass until its response is complete. The rules are those of Ollama 0.33; an older `version` only omits the fields
+that it lacked. The server is bound to loopback and checks the Host header.
 """
 
 from collections.abc import Mapping
@@ -11,21 +11,22 @@ from datetime import UTC, tzinfo
 from ipaddress import ip_address
 from typing import Any, Final
 
-from phasewatch.demo.ollama.harm import Harm, Ledger
-from phasewatch.demo.ollama.moments import SECOND, timestamp
-from phasewatch.demo.ollama.scheduler import LOAD_OVERHEAD, Job, Runner, Scheduler, Ticket
-from phasewatch.demo.ollama.wire import (
-    Answer,
-    Generate,
-    Model,
+from phasewatch.demo.http_response import HttpResponse
+from phasewatch.demo.ollama.api import (
+    GenerateRequest,
     Refusal,
-    answer,
-    at_least,
+    build_error_response,
+    build_json_response,
+    build_text_response,
     check_option_types,
-    failure,
-    read_generate,
-    read_object,
+    is_at_least,
+    parse_generate_request,
+    parse_object,
 )
+from phasewatch.demo.ollama.go_time import SECOND, format_timestamp
+from phasewatch.demo.ollama.harm_ledger import Harm, HarmLedger
+from phasewatch.demo.ollama.model import Model
+from phasewatch.demo.ollama.scheduler import LOAD_OVERHEAD, Exchange, LlmRequest, Runner, Scheduler
 
 _METHODS: Final = {
     "/": "GET",
@@ -38,8 +39,16 @@ _METHODS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as it came; header names in lower case."""
+class HttpRequest:
+    """A request as received.
+
+    Attributes:
+        at: when it was received, nanoseconds of the server's clock.
+        method: HTTP method.
+        path: path without a query.
+        headers: headers by lower-case name.
+        body: the body.
+    """
 
     at: int
     method: str
@@ -52,15 +61,15 @@ class SimulatedOllama:
     """The server.
 
     Args:
-        models: on its disk.
-        version: what /api/version says.
-        zone: of the machine; /api/ps tells expiry in it.
-        epoch: Unix nanoseconds at which its clock shows 0.
-        num_ctx: tokens of context where nobody chose (OLLAMA_CONTEXT_LENGTH).
-        keep_alive: seconds a model stays where nobody chose (OLLAMA_KEEP_ALIVE).
-        max_loaded: models resident at once (OLLAMA_MAX_LOADED_MODELS).
-        max_queue: requests that wait for a load (OLLAMA_MAX_QUEUE).
-        token_repeats: whether every reply runs into the limit of repeated tokens.
+        models: the models on its disk.
+        version: what /api/version reports.
+        zone: time zone of the machine, used by /api/ps for expiry.
+        epoch: Unix nanoseconds at which its clock is 0.
+        num_ctx: default context length (OLLAMA_CONTEXT_LENGTH).
+        keep_alive: default time for which an idle model stays loaded, seconds (OLLAMA_KEEP_ALIVE).
+        max_loaded: number of models loaded at once (OLLAMA_MAX_LOADED_MODELS).
+        max_queue: number of requests that may wait for a load (OLLAMA_MAX_QUEUE).
+        token_repeats: whether every reply hits the limit of repeated tokens.
     """
 
     def __init__(
@@ -83,160 +92,172 @@ class SimulatedOllama:
         self._pulled = epoch
         self._num_ctx = num_ctx
         self._scheduler = Scheduler(
-            self._reply, keep_alive=round(keep_alive * SECOND), max_loaded=max_loaded, max_queue=max_queue
+            self._build_generate_response,
+            keep_alive=round(keep_alive * SECOND),
+            max_loaded=max_loaded,
+            max_queue=max_queue,
         )
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> HarmLedger:
         """What the requests did to each other."""
         return self._scheduler.ledger
 
-    def wall(self, now: int) -> float:
-        """Unix seconds by this server's clock."""
+    def wall_clock(self, now: int) -> float:
+        """Unix seconds of this server's clock."""
         return (self._epoch + now) / SECOND
 
-    def stand_still(self, nanoseconds: int) -> None:
-        """Let the clock on the wall go on while nothing else does: from now on its 0 is later."""
+    def advance_wall_clock(self, nanoseconds: int) -> None:
+        """Advance the wall clock without advancing simulated time (the host was suspended)."""
         self._epoch += nanoseconds
 
     def pull(self, model: Model) -> None:
-        """Put a model on the disk. One of the same name that is resident stays, under its old digest."""
+        """Add a model to the disk. A loaded one of the same name stays loaded under its old digest."""
         self._models[model.name] = model
 
     def remove(self, name: str) -> None:
-        """Take a model from the disk."""
+        """Remove a model from the disk."""
         del self._models[name]
 
-    def request(self, now: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Ticket:
-        """A request comes in; one that only asks is answered at once."""
+    def request(self, now: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Exchange:
+        """Receive a request. The response is complete at once unless the request runs a model."""
         self.advance(now)
-        asked = Asked(now, method, path, {name.lower(): value for name, value in headers.items()}, body)
-        if not _is_local(asked.headers.get("host", "")):
-            return Ticket(answer=Answer(403, b""))
+        request = HttpRequest(now, method, path, {name.lower(): value for name, value in headers.items()}, body)
+        if not _is_local(request.headers.get("host", "")):
+            return Exchange(response=build_text_response(403, b""))
         if path not in _METHODS:
-            return Ticket(answer=Answer(404, b"404 page not found"))
+            return Exchange(response=build_text_response(404, b"404 page not found"))
         if method != _METHODS[path]:
-            return Ticket(answer=Answer(405, b"405 method not allowed"))
+            return Exchange(response=build_text_response(405, b"405 method not allowed"))
         try:
-            return self._generate(asked) if path == "/api/generate" else Ticket(answer=self._inventory(asked))
+            if path == "/api/generate":
+                return self._generate(request)
+            return Exchange(response=self._build_inventory_response(request))
         except Refusal as refusal:
-            return Ticket(answer=refusal.answer)
+            return Exchange(response=refusal.response)
 
-    def cancel(self, now: int, ticket: Ticket) -> None:
-        """The client of a ticket has closed its connection."""
+    def cancel(self, now: int, exchange: Exchange) -> None:
+        """Handle a connection that its client has closed."""
         self.advance(now)
-        if isinstance(ticket, Job):
-            self._scheduler.cancel(now, ticket)
+        if isinstance(exchange, LlmRequest):
+            self._scheduler.cancel(now, exchange)
 
     def next_event(self) -> int | None:
-        """When something happens by itself next."""
+        """Time of the next event; None if there is none."""
         return self._scheduler.next_event()
 
     def advance(self, now: int) -> None:
-        """Let everything happen that happens until now."""
+        """Process all events up to `now`."""
         self._scheduler.advance(now)
 
-    def _inventory(self, asked: Asked) -> Answer:
-        if asked.path == "/":
-            return Answer(200, b"Ollama is running")
-        if asked.path == "/api/version":
-            return answer({"version": self._version})
-        if asked.path == "/api/tags":
-            modified_at = timestamp(self._pulled, self._zone)
-            return answer({"models": [model.tag(self._version, modified_at) for model in self._models.values()]})
-        if asked.path == "/api/ps":
-            return answer({"models": self._resident(asked.at)})
-        model = self._find(str(read_object(asked.body).get("model", "")))
-        return answer(model.show(timestamp(self._pulled, self._zone)))
+    def _build_inventory_response(self, request: HttpRequest) -> HttpResponse:
+        if request.path == "/":
+            return build_text_response(200, b"Ollama is running")
+        if request.path == "/api/version":
+            return build_json_response({"version": self._version})
+        modified_at = format_timestamp(self._pulled, self._zone)
+        if request.path == "/api/tags":
+            tags = [model.build_tag(self._version, modified_at) for model in self._models.values()]
+            return build_json_response({"models": tags})
+        if request.path == "/api/ps":
+            return build_json_response({"models": self._list_loaded(request.at)})
+        model = self._find_model(str(parse_object(request.body).get("model", "")))
+        return build_json_response(model.build_show(modified_at))
 
-    def _resident(self, now: int) -> list[dict[str, Any]]:
-        def expires(runner: Runner) -> int:
+    def _list_loaded(self, now: int) -> list[dict[str, Any]]:
+        def compute_expiry(runner: Runner) -> int:
             return self._epoch + (now + runner.session if runner.expires is None else runner.expires)
 
-        runners = sorted(self._scheduler.runners.values(), key=lambda runner: expires(runner) // SECOND, reverse=True)
+        runners = sorted(
+            self._scheduler.runners.values(), key=lambda runner: compute_expiry(runner) // SECOND, reverse=True
+        )
         return [
             {
                 "name": runner.model.name,
                 "model": runner.model.name,
                 "size": runner.model.resident_bytes,
                 "digest": runner.model.digest,
-                "details": runner.model.details(),
-                "expires_at": timestamp(expires(runner), self._zone),
+                "details": runner.model.build_details(),
+                "expires_at": format_timestamp(compute_expiry(runner), self._zone),
                 "size_vram": runner.model.vram_bytes,
-                **({"context_length": runner.options.num_ctx} if at_least(self._version, 0, 10) else {}),
+                **({"context_length": runner.options.num_ctx} if is_at_least(self._version, 0, 10) else {}),
             }
             for runner in runners
         ]
 
-    def _find(self, name: str) -> Model:
+    def _find_model(self, name: str) -> Model:
         model = self._models.get(name if ":" in name else f"{name}:latest")
         if model is None:
             raise Refusal(404, f"model '{name}' not found")
         return model
 
-    def _generate(self, asked: Asked) -> Ticket:
-        request, now = read_generate(asked.body), asked.at
-        model = self._find(request.model)
-        job = Job(
+    def _generate(self, http_request: HttpRequest) -> Exchange:
+        generate, now = parse_generate_request(http_request.body), http_request.at
+        model = self._find_model(generate.model)
+        request = LlmRequest(
             model=model,
-            request=request,
-            options=request.options.resolved(self._num_ctx, model.train_context),
-            by_probe=asked.headers.get("user-agent", "").startswith("phasewatch/"),
+            generate=generate,
+            options=generate.options.resolve(self._num_ctx, model.train_context),
+            by_probe=http_request.headers.get("user-agent", "").startswith("phasewatch/"),
             arrived=now,
         )
-        self.ledger.probes += job.by_probe
+        self.ledger.probes += request.by_probe
         if model.remote_model is not None:
-            self._scheduler.note(now, Harm.REMOTE, job, f"it is {model.remote_model} at {model.remote_host}")
-            return Ticket(answer=answer(self._bare(request, now, "stop", "words from elsewhere")))
-        if not request.words and request.keep_alive == 0:
-            self._scheduler.unload(now, job)
-            return Ticket(answer=answer(self._bare(request, now, "unload")))
+            detail = f"it is {model.remote_model} at {model.remote_host}"
+            self._scheduler.record_harm(now, Harm.REMOTE, request, detail)
+            return Exchange(
+                response=build_json_response(self._build_body(generate, now, "stop", "words from elsewhere"))
+            )
+        if not generate.words and generate.keep_alive == 0:
+            self._scheduler.unload(now, request)
+            return Exchange(response=build_json_response(self._build_body(generate, now, "unload")))
         if "completion" not in model.capabilities:
-            raise Refusal(400, f'"{request.model}" does not support generate')
-        if request.think and "thinking" not in model.capabilities:
-            raise Refusal(400, f'"{request.model}" does not support thinking')
-        check_option_types(asked.body)
-        if request.words and request.stream:
-            return Ticket(answer=failure(501, "this simulated server does not stream; send stream: false"))
-        if request.words and request.num_predict < 1:
-            self._scheduler.note(now, Harm.UNBOUNDED, job, "num_predict is missing, 0 or negative")
-        self._scheduler.submit(now, job)
-        return job
+            raise Refusal(400, f'"{generate.model}" does not support generate')
+        if generate.think and "thinking" not in model.capabilities:
+            raise Refusal(400, f'"{generate.model}" does not support thinking')
+        check_option_types(http_request.body)
+        if generate.words and generate.stream:
+            message = "this simulated server does not stream; send stream: false"
+            return Exchange(response=build_error_response(501, message))
+        if generate.words and generate.num_predict < 1:
+            self._scheduler.record_harm(now, Harm.UNBOUNDED, request, "num_predict is missing, 0 or negative")
+        self._scheduler.submit(now, request)
+        return request
 
-    def _bare(self, request: Generate, now: int, done_reason: str, response: str = "") -> dict[str, Any]:
-        """An answer without figures."""
+    def _build_body(self, generate: GenerateRequest, now: int, done_reason: str, response: str = "") -> dict[str, Any]:
+        """The body of a response without counts and durations."""
         return {
-            "model": request.model,
-            "created_at": timestamp(self._epoch + now, UTC),
+            "model": generate.model,
+            "created_at": format_timestamp(self._epoch + now, UTC),
             "response": response,
             "done": True,
             "done_reason": done_reason,
         }
 
-    def _reply(self, job: Job) -> Answer:
-        if job.work is None:
-            return answer(self._bare(job.request, job.handed, "load"))
-        work = job.work
-        body = self._bare(job.request, job.ends, work.done_reason, " ".join(work.reply))
+    def _build_generate_response(self, request: LlmRequest) -> HttpResponse:
+        completion = request.completion
+        if completion is None:
+            return build_json_response(self._build_body(request.generate, request.assigned, "load"))
+        body = self._build_body(request.generate, request.ends, completion.done_reason, " ".join(completion.reply))
         if self.token_repeats:
             del body["done_reason"]
-            return answer({**body, "done": False})
-        if not job.request.raw:
-            body["context"] = list(range(work.prompt_count + work.eval_count))
-        figures = {
-            "total_duration": job.ends - job.arrived,
-            "load_duration": job.handed - job.arrived + LOAD_OVERHEAD,
-            "prompt_eval_count": work.prompt_count,
-            "prompt_eval_duration": work.prompt_duration,
-            "eval_count": work.eval_count,
-            "eval_duration": work.eval_duration,
+            return build_json_response({**body, "done": False})
+        if not request.generate.raw:
+            body["context"] = list(range(completion.prompt_count + completion.eval_count))
+        timings = {
+            "total_duration": request.ends - request.arrived,
+            "load_duration": request.assigned - request.arrived + LOAD_OVERHEAD,
+            "prompt_eval_count": completion.prompt_count,
+            "prompt_eval_duration": completion.prompt_duration,
+            "eval_count": completion.eval_count,
+            "eval_duration": completion.eval_duration,
         }
-        # The fields are `omitempty`: what is 0 is not there.
-        return answer({**body, **{name: value for name, value in figures.items() if value}})
+        # The fields are `omitempty`: zero values are left out.
+        return build_json_response({**body, **{name: value for name, value in timings.items() if value}})
 
 
 def _is_local(host: str) -> bool:
-    """Whether a server on loopback lets a Host header in (routes.go, `allowedHostsMiddleware`)."""
+    """Whether a server on loopback accepts a Host header (routes.go, `allowedHostsMiddleware`)."""
     name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
     try:
         ip_address(name.strip("[]"))

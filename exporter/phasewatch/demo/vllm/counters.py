@@ -1,4 +1,4 @@
-"""What the simulated vLLM counts, and when: its metrics with the labels and buckets of 0.32."""
+"""Metrics of the simulated vLLM: families, labels and buckets of 0.32, and when each is updated."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from phasewatch.backends.vllm.buckets import TIME_PER_TOKEN, TIME_TO_FIRST_TOKEN
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence
-from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 
-Kind = Literal["gauge", "counter", "histogram"]
+MetricType = Literal["gauge", "counter", "histogram"]
 
 REQUEST_SECONDS: Final = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0),
@@ -22,89 +22,92 @@ PREEMPTIONS: Final = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A metric without its prefix.
+class MetricFamily:
+    """A metric family.
 
     Attributes:
-        name: without `vllm:`, and without the `_total` of counters.
-        kind: its type.
-        label: a label besides model and engine, if it has one.
-        values: of that label.
-        edges: upper edges of a histogram's buckets, without infinity.
-        of_engine: whether it has the label `engine`.
+        name: name without the `vllm:` prefix and without the `_total` suffix of counters.
+        type: Prometheus metric type.
+        label: name of a label besides model and engine; empty if there is none.
+        label_values: values of that label.
+        upper_bounds: upper bounds of a histogram's buckets, without infinity.
+        has_engine_label: whether it has the label `engine`.
     """
 
     name: str
-    kind: Kind
+    type: MetricType
     label: str = ""
-    values: tuple[str, ...] = ("",)
-    edges: tuple[float, ...] = ()
-    of_engine: bool = True
+    label_values: tuple[str, ...] = ("",)
+    upper_bounds: tuple[float, ...] = ()
+    has_engine_label: bool = True
 
 
-def families(max_model_len: int) -> tuple[Family, ...]:
-    """The metrics of vLLM 0.32 in the order of its page, apart from the information on its cache.
+def build_families(max_model_len: int) -> tuple[MetricFamily, ...]:
+    """The metric families of vLLM 0.32 in the order of its page, except `cache_config_info`.
 
     Args:
-        max_model_len: up to which the buckets for numbers of tokens go.
+        max_model_len: largest upper bound of the buckets for token counts.
     """
-    tokens = tuple(takewhile(lambda edge: edge <= max_model_len, _one_two_five()))
+    tokens = tuple(takewhile(lambda bound: bound <= max_model_len, _generate_one_two_five()))
     return (
-        Family("estimated_flops_per_gpu", "counter"),
-        Family("estimated_read_bytes_per_gpu", "counter"),
-        Family("estimated_write_bytes_per_gpu", "counter"),
-        Family("num_requests_running", "gauge"),
-        Family("num_requests_waiting", "gauge"),
-        Family("num_requests_waiting_by_reason", "gauge", "reason", ("capacity", "deferred")),
-        Family("engine_sleep_state", "gauge", "sleep_state", ("awake", "weights_offloaded", "discard_all")),
-        Family("kv_cache_usage_perc", "gauge"),
-        Family("prefix_cache_queries", "counter"),
-        Family("prefix_cache_hits", "counter"),
-        Family("external_prefix_cache_queries", "counter"),
-        Family("external_prefix_cache_hits", "counter"),
-        Family("mm_cache_queries", "counter"),
-        Family("mm_cache_hits", "counter"),
-        Family("num_preemptions", "counter"),
-        Family("prompt_tokens", "counter"),
-        Family(
+        MetricFamily("estimated_flops_per_gpu", "counter"),
+        MetricFamily("estimated_read_bytes_per_gpu", "counter"),
+        MetricFamily("estimated_write_bytes_per_gpu", "counter"),
+        MetricFamily("num_requests_running", "gauge"),
+        MetricFamily("num_requests_waiting", "gauge"),
+        MetricFamily("num_requests_waiting_by_reason", "gauge", "reason", ("capacity", "deferred")),
+        MetricFamily("engine_sleep_state", "gauge", "sleep_state", ("awake", "weights_offloaded", "discard_all")),
+        MetricFamily("kv_cache_usage_perc", "gauge"),
+        MetricFamily("prefix_cache_queries", "counter"),
+        MetricFamily("prefix_cache_hits", "counter"),
+        MetricFamily("external_prefix_cache_queries", "counter"),
+        MetricFamily("external_prefix_cache_hits", "counter"),
+        MetricFamily("mm_cache_queries", "counter"),
+        MetricFamily("mm_cache_hits", "counter"),
+        MetricFamily("num_preemptions", "counter"),
+        MetricFamily("prompt_tokens", "counter"),
+        MetricFamily(
             "prompt_tokens_by_source", "counter", "source", ("local_compute", "local_cache_hit", "external_kv_transfer")
         ),
-        Family("prompt_tokens_cached", "counter"),
-        Family(
+        MetricFamily("prompt_tokens_cached", "counter"),
+        MetricFamily(
             "prompt_tokens_cached_by_source",
             "counter",
             "source",
             ("device", "host", "p2p", "disk", "external_unspecified"),
         ),
-        Family("generation_tokens", "counter"),
-        Family("request_success", "counter", "finished_reason", ("stop", "length", "abort", "error", "repetition")),
-        Family(
+        MetricFamily("generation_tokens", "counter"),
+        MetricFamily(
+            "request_success", "counter", "finished_reason", ("stop", "length", "abort", "error", "repetition")
+        ),
+        MetricFamily(
             "admission_rejections",
             "counter",
             "reason",
             ("max_num_queued_reqs", "max_num_queued_tokens"),
-            of_engine=False,
+            has_engine_label=False,
         ),
-        Family("request_prompt_tokens", "histogram", edges=tokens),
-        Family("request_generation_tokens", "histogram", edges=tokens),
-        Family("iteration_tokens_total", "histogram", edges=STEP_TOKENS),
-        Family("request_max_num_generation_tokens", "histogram", edges=tokens),
-        Family("request_params_n", "histogram", edges=REPETITIONS),
-        Family("request_params_max_tokens", "histogram", edges=tokens),
-        Family("time_to_first_token_seconds", "histogram", edges=TIME_TO_FIRST_TOKEN),
-        Family("inter_token_latency_seconds", "histogram", edges=TIME_PER_TOKEN),
-        Family("request_time_per_output_token_seconds", "histogram", edges=TIME_PER_TOKEN),
-        Family("e2e_request_latency_seconds", "histogram", edges=REQUEST_SECONDS),
-        Family("request_queue_time_seconds", "histogram", edges=REQUEST_SECONDS),
-        Family("request_inference_time_seconds", "histogram", edges=REQUEST_SECONDS),
-        Family("request_prefill_time_seconds", "histogram", edges=REQUEST_SECONDS),
-        Family("request_decode_time_seconds", "histogram", edges=REQUEST_SECONDS),
-        Family("request_num_preemptions", "histogram", edges=PREEMPTIONS),
-        Family("request_prefill_kv_computed_tokens", "histogram", edges=tokens),
+        MetricFamily("request_prompt_tokens", "histogram", upper_bounds=tokens),
+        MetricFamily("request_generation_tokens", "histogram", upper_bounds=tokens),
+        MetricFamily("iteration_tokens_total", "histogram", upper_bounds=STEP_TOKENS),
+        MetricFamily("request_max_num_generation_tokens", "histogram", upper_bounds=tokens),
+        MetricFamily("request_params_n", "histogram", upper_bounds=REPETITIONS),
+        MetricFamily("request_params_max_tokens", "histogram", upper_bounds=tokens),
+        MetricFamily("time_to_first_token_seconds", "histogram", upper_bounds=TIME_TO_FIRST_TOKEN),
+        MetricFamily("inter_token_latency_seconds", "histogram", upper_bounds=TIME_PER_TOKEN),
+        MetricFamily("request_time_per_output_token_seconds", "histogram", upper_bounds=TIME_PER_TOKEN),
+        MetricFamily("e2e_request_latency_seconds", "histogram", upper_bounds=REQUEST_SECONDS),
+        MetricFamily("request_queue_time_seconds", "histogram", upper_bounds=REQUEST_SECONDS),
+        MetricFamily("request_inference_time_seconds", "histogram", upper_bounds=REQUEST_SECONDS),
+        MetricFamily("request_prefill_time_seconds", "histogram", upper_bounds=REQUEST_SECONDS),
+        MetricFamily("request_decode_time_seconds", "histogram", upper_bounds=REQUEST_SECONDS),
+        MetricFamily("request_num_preemptions", "histogram", upper_bounds=PREEMPTIONS),
+        MetricFamily("request_prefill_kv_computed_tokens", "histogram", upper_bounds=tokens),
     )
 
 
-def _one_two_five() -> Iterator[float]:
+def _generate_one_two_five() -> Iterator[float]:
+    """1, 2, 5, 10, 20, 50, ..."""
     power = 1.0
     while True:
         yield from (power, 2 * power, 5 * power)
@@ -112,98 +115,104 @@ def _one_two_five() -> Iterator[float]:
 
 
 @dataclass(slots=True)
-class Distribution:
-    """A histogram while it is counted. `counts` are those of single buckets, the last above every edge."""
+class HistogramCounts:
+    """A histogram that is being filled. `counts` are not cumulative; the last one is above every bound."""
 
-    edges: tuple[float, ...]
+    upper_bounds: tuple[float, ...]
     sum: float = 0.0
     counts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.edges) + 1)
+        self.counts = [0] * (len(self.upper_bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """One more observation."""
-        self.counts[bisect_left(self.edges, value)] += 1
+        """Add an observation."""
+        self.counts[bisect_left(self.upper_bounds, value)] += 1
         self.sum += value
 
-    def cumulative(self) -> Iterator[int]:
-        """Observations up to each edge, and at last all."""
+    def accumulate_counts(self) -> Iterator[int]:
+        """Cumulative counts, one per upper bound, then the total."""
         return accumulate(self.counts)
 
 
 class Counters:
-    """The numbers behind the page of metrics.
+    """The values of all metrics.
 
     Args:
-        settings: of the server.
+        settings: settings of the server.
+
+    Attributes:
+        families: the metric families.
+        values: gauges and counters by family name and label value.
+        histograms: histograms by family name.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.families = families(settings.max_model_len)
-        self.numbers: dict[tuple[str, str], float] = {
-            (family.name, value): 0.0
+    def __init__(self, settings: SimulatedVllmSettings) -> None:
+        self.families = build_families(settings.max_model_len)
+        self.values: dict[tuple[str, str], float] = {
+            (family.name, label_value): 0.0
             for family in self.families
-            if family.kind != "histogram"
-            for value in family.values
+            if family.type != "histogram"
+            for label_value in family.label_values
         }
-        self.histograms: Mapping[str, Distribution] = {
-            family.name: Distribution(family.edges) for family in self.families if family.kind == "histogram"
+        self.histograms: Mapping[str, HistogramCounts] = {
+            family.name: HistogramCounts(family.upper_bounds) for family in self.families if family.type == "histogram"
         }
-        self.numbers["engine_sleep_state", "awake"] = 1.0
+        self.values["engine_sleep_state", "awake"] = 1.0
 
-    def show(self, scheduler: Scheduler) -> None:
-        """Take over what the scheduler tells after a step: the gauges, and the look-ups in the cache."""
+    def update_gauges(self, scheduler: Scheduler) -> None:
+        """Copy the scheduler's state after a step: the gauges, and the counters of the prefix cache."""
         waiting, deferred = len(scheduler.waiting), scheduler.deferred
         self._set("num_requests_running", len(scheduler.running))
         self._set("num_requests_waiting", waiting)
         self._set("num_requests_waiting_by_reason", waiting - deferred, "capacity")
         self._set("num_requests_waiting_by_reason", deferred, "deferred")
         self._set("kv_cache_usage_perc", scheduler.pool.usage)
-        self._set("prefix_cache_queries", scheduler.queried)
-        self._set("prefix_cache_hits", scheduler.hit)
-        self._set("prompt_tokens_cached_by_source", scheduler.hit, "device")
+        self._set("prefix_cache_queries", scheduler.cache_queries)
+        self._set("prefix_cache_hits", scheduler.cache_hits)
+        self._set("prompt_tokens_cached_by_source", scheduler.cache_hits, "device")
 
-    def refuse(self) -> None:
+    def count_rejection(self) -> None:
         """Count a request that was answered with 503."""
         self._add("admission_rejections", 1, "max_num_queued_reqs")
 
     def count_step(self, tokens: int) -> None:
-        """Count a step that put something out: its computed prompt tokens are those of the prompts that it ended."""
+        """Count a step that produced output.
+
+        Args:
+            tokens: output tokens, plus the computed tokens of the prompts that the step completed.
+        """
         self.histograms["iteration_tokens_total"].observe(tokens)
 
     def count_token(self, sequence: Sequence, now: float) -> None:
-        """Count a token of a request, before the request takes it over.
-
-        A preemption is told along with the first token after it.
-        """
+        """Count an output token, before the sequence is updated. Preemptions are counted with the next token."""
         self._add("generation_tokens", 1)
-        self._add("num_preemptions", sequence.preemptions - sequence.told)
+        self._add("num_preemptions", sequence.preemptions - sequence.counted_preemptions)
         if sequence.generated > 0:
-            self.histograms["inter_token_latency_seconds"].observe(now - sequence.last)
+            self.histograms["inter_token_latency_seconds"].observe(now - sequence.last_token_at)
             return
         request, cached = sequence.request, sequence.cached
-        self.histograms["time_to_first_token_seconds"].observe(now - request.sent)
+        self.histograms["time_to_first_token_seconds"].observe(now - request.sent_at)
         self._add("prompt_tokens", request.prompt)
         self._add("prompt_tokens_cached", cached)
         self._add("prompt_tokens_by_source", request.prompt - cached, "local_compute")
         self._add("prompt_tokens_by_source", cached, "local_cache_hit")
 
-    def count_end(self, sequence: Sequence) -> None:
-        """Count a request that has ended by itself. One that was given up is never counted (0.8 to 0.32)."""
-        request, first, last = sequence.request, sequence.first, sequence.last
-        self._add("request_success", 1, "length" if sequence.generated == request.most else "stop")
+    def count_finished(self, sequence: Sequence) -> None:
+        """Count a request that ran to its end. Aborted requests are never counted (0.8 to 0.32)."""
+        request, first, last = sequence.request, sequence.first_token_at, sequence.last_token_at
+        self._add("request_success", 1, "length" if sequence.generated == request.max_tokens else "stop")
         observations = {
             "request_prompt_tokens": request.prompt,
             "request_generation_tokens": sequence.generated,
             "request_max_num_generation_tokens": sequence.generated,
             "request_params_n": 1,
-            "request_params_max_tokens": request.most,
+            "request_params_max_tokens": request.max_tokens,
             "request_time_per_output_token_seconds": (last - first) / max(1, sequence.generated - 1),
-            "e2e_request_latency_seconds": last - request.sent,
-            "request_queue_time_seconds": sequence.scheduled - request.sent,
-            "request_inference_time_seconds": last - sequence.scheduled,
-            "request_prefill_time_seconds": first - sequence.scheduled,
+            "e2e_request_latency_seconds": last - request.sent_at,
+            "request_queue_time_seconds": sequence.scheduled_at - request.sent_at,
+            "request_inference_time_seconds": last - sequence.scheduled_at,
+            "request_prefill_time_seconds": first - sequence.scheduled_at,
             "request_decode_time_seconds": last - first,
             "request_num_preemptions": sequence.preemptions,
             "request_prefill_kv_computed_tokens": request.prompt - sequence.cached,
@@ -211,8 +220,8 @@ class Counters:
         for name, value in observations.items():
             self.histograms[name].observe(value)
 
-    def _set(self, name: str, number: float, value: str = "") -> None:
-        self.numbers[name, value] = number
+    def _set(self, name: str, value: float, label_value: str = "") -> None:
+        self.values[name, label_value] = value
 
-    def _add(self, name: str, number: float, value: str = "") -> None:
-        self.numbers[name, value] += number
+    def _add(self, name: str, amount: float, label_value: str = "") -> None:
+        self.values[name, label_value] += amount

@@ -1,22 +1,22 @@
-"""The simulated vLLM's engine: lets virtual time pass, step by step, as its users come and go."""
+"""The engine of the simulated vLLM: advances simulated time step by step as requests arrive and complete."""
 
 from collections import Counter
 from dataclasses import dataclass
 
-from phasewatch.demo.ledger import First, Ledger, Step
-from phasewatch.demo.roofline import Cost, Machine, Work
+from phasewatch.demo.ledger import EngineStep, FirstToken, TruthLedger
+from phasewatch.demo.roofline import Roofline, StepCost, StepWork
 from phasewatch.demo.vllm.counters import Counters
-from phasewatch.demo.vllm.load import Crowd
-from phasewatch.demo.vllm.scheduler import Part, Scheduler, Sequence
-from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.scheduler import Scheduler, Sequence, StepPart
+from phasewatch.demo.vllm.settings import SimulatedVllmSettings
+from phasewatch.demo.vllm.workload import WorkloadGenerator
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _RunningStep:
     """A step that is being computed."""
 
-    parts: list[Part]
-    cost: Cost
+    parts: list[StepPart]
+    cost: StepCost
     end: float
     prompt_tokens: int
     running: int
@@ -25,139 +25,140 @@ class _Running:
 
 
 class Engine:
-    """One engine, the front end before it, and the users before that.
+    """One engine with its API server and its clients.
 
-    How time is cut into calls of `advance` changes nothing.
+    The result does not depend on how the time is divided into calls of `advance`.
 
     Args:
-        settings: with which it was started.
-        machine: how long steps take.
-        crowd: who uses it.
+        settings: settings of the server.
+        roofline: duration of steps.
+        clients: source of requests.
 
     Attributes:
-        paused: while it is, no step begins; one that has begun is ended.
-        counters: what its page shows.
-        ledger: what truly happened.
+        paused: while true, no new step begins; a running one completes.
+        counters: the values on the metrics page.
+        ledger: the ground truth.
     """
 
-    def __init__(self, settings: Settings, machine: Machine, crowd: Crowd) -> None:
+    def __init__(self, settings: SimulatedVllmSettings, roofline: Roofline, clients: WorkloadGenerator) -> None:
         self.paused = False
         self.counters = Counters(settings)
-        self.ledger = Ledger()
+        self.ledger = TruthLedger()
         self._settings = settings
-        self._machine = machine
-        self._crowd = crowd
+        self._roofline = roofline
+        self._clients = clients
         self._scheduler = Scheduler(settings)
-        self._step: _Running | None = None
+        self._step: _RunningStep | None = None
         self._arrived: list[Sequence] = []
         self._now = 0.0
 
     def advance(self, now: float) -> None:
-        """Let everything happen that happens up to `now`, in seconds since the start."""
+        """Process all events up to `now`, in seconds since the start."""
         if self._step is None:
             self._begin()  # it may have been paused
-        while (moment := self._next()) <= now:
-            self._now = moment
-            if self._step is not None and self._step.end <= moment:
+        while (event := self._next_event()) <= now:
+            self._now = event
+            if self._step is not None and self._step.end <= event:
                 self._complete(self._step)
-            while self._crowd.next() <= moment:
+            while self._clients.next_arrival() <= event:
                 self._receive()
             if self._step is None:
                 self._begin()
         self._now = now
 
     def abort_all(self) -> None:
-        """Let all clients hang up. A step that is being computed is computed to its end, for nothing."""
+        """Disconnect all clients. A step that is being computed still runs to its end."""
         self._arrived.clear()
         self._scheduler.abort_all()
-        self.counters.show(self._scheduler)
+        self.counters.update_gauges(self._scheduler)
 
-    def _next(self) -> float:
-        """When something happens next."""
+    def _next_event(self) -> float:
+        """Time of the next event."""
         if self._step is not None:
-            return min(self._step.end, self._crowd.next())
-        return min(self._scheduler.next_ready(self._now), self._crowd.next())
+            return min(self._step.end, self._clients.next_arrival())
+        return min(self._scheduler.next_ready(self._now), self._clients.next_arrival())
 
     def _receive(self) -> None:
-        """Take a request, or answer 503 where too many wait or run (`--max-num-queued-reqs`, 0.32)."""
-        request = self._crowd.take()
+        """Accept a request, or answer 503 if too many are waiting or running (`--max-num-queued-reqs`, 0.32)."""
+        request = self._clients.take_request()
         held = len(self._scheduler.running) + len(self._scheduler.waiting) + len(self._arrived)
-        most = self._settings.max_num_queued_reqs
-        if most is not None and held >= most:
-            self.counters.refuse()
-            self._crowd.refused(request, request.sent)
+        limit = self._settings.max_num_queued_reqs
+        if limit is not None and held >= limit:
+            self.counters.count_rejection()
+            self._clients.schedule_retry(request, request.sent_at)
         else:
-            self._arrived.append(Sequence(request, request.sent + request.grammar))
+            self._arrived.append(Sequence(request, request.sent_at + request.grammar_seconds))
 
     def _begin(self) -> None:
-        """Queue what has come, and begin a step if there is anything to compute."""
+        """Queue new requests, and begin a step if there is anything to compute."""
         for sequence in self._arrived:
             self._scheduler.add(sequence)
         self._arrived.clear()
-        before = self._scheduler.preempted
+        preemptions_before = self._scheduler.preemptions
         parts = [] if self.paused else self._scheduler.schedule(self._now)
         if not parts:
-            self.counters.show(self._scheduler)
+            self.counters.update_gauges(self._scheduler)
             return
-        cost = self._machine.cost(_work(parts))
-        self._step = _Running(
+        cost = self._roofline.compute_cost(_sum_work(parts))
+        self._step = _RunningStep(
             parts=parts,
             cost=cost,
             end=self._now + cost.seconds,
-            prompt_tokens=sum(part.new - part.again for part in parts if part.sequence.generated == 0),
+            prompt_tokens=sum(part.new - part.recomputed for part in parts if part.sequence.generated == 0),
             running=len(self._scheduler.running),
             waiting=len(self._scheduler.waiting),
-            preempted=self._scheduler.preempted - before,
+            preempted=self._scheduler.preemptions - preemptions_before,
         )
 
-    def _complete(self, step: _Running) -> None:
-        """Hand out the tokens of a step."""
+    def _complete(self, step: _RunningStep) -> None:
+        """Deliver the tokens of a step."""
         self._step = None
-        firsts: list[First] = []
-        gaps: Counter[float] = Counter()
-        for sequence in (part.sequence for part in step.parts if part.yields and not part.sequence.gone):
+        first_tokens: list[FirstToken] = []
+        token_gaps: Counter[float] = Counter()
+        for sequence in (part.sequence for part in step.parts if part.yields and not part.sequence.aborted):
             self.counters.count_token(sequence, self._now)
             if sequence.generated == 0:
                 request, cached = sequence.request, sequence.cached
-                firsts.append(First(self._now - request.sent, request.prompt - cached, cached))
-                sequence.first = self._now
+                first_tokens.append(FirstToken(self._now - request.sent_at, request.prompt - cached, cached))
+                sequence.first_token_at = self._now
             else:
-                gaps[self._now - sequence.last] += 1
-            sequence.last = self._now
-            sequence.told = sequence.preemptions
+                token_gaps[self._now - sequence.last_token_at] += 1
+            sequence.last_token_at = self._now
+            sequence.counted_preemptions = sequence.preemptions
             sequence.generated += 1
             if sequence.generated == sequence.request.output:
-                self._end(sequence)
-        if firsts or gaps:
-            self.counters.count_step(sum(first.computed for first in firsts) + len(firsts) + gaps.total())
-        self.counters.show(self._scheduler)
-        self._note(step, firsts, gaps)
+                self._finish(sequence)
+        if first_tokens or token_gaps:
+            computed_tokens = sum(first.computed_tokens for first in first_tokens)
+            self.counters.count_step(computed_tokens + len(first_tokens) + token_gaps.total())
+        self.counters.update_gauges(self._scheduler)
+        self._record(step, first_tokens, token_gaps)
 
-    def _end(self, sequence: Sequence) -> None:
+    def _finish(self, sequence: Sequence) -> None:
         self._scheduler.finish(sequence)
-        self.counters.count_end(sequence)
-        self._crowd.answered(sequence.request, self._now)
+        self.counters.count_finished(sequence)
+        self._clients.schedule_next(sequence.request, self._now)
 
-    def _note(self, step: _Running, firsts: list[First], gaps: Counter[float]) -> None:
+    def _record(self, step: _RunningStep, first_tokens: list[FirstToken], token_gaps: Counter[float]) -> None:
         self.ledger.record(
-            Step(
+            EngineStep(
                 end=step.end,
                 seconds=step.cost.seconds,
                 prompt_tokens=step.prompt_tokens,
-                again=sum(part.again for part in step.parts),
+                recomputed_tokens=sum(part.recomputed for part in step.parts),
                 read_bytes=step.cost.read_bytes,
                 operations=step.cost.operations,
                 running=step.running,
                 waiting=step.waiting,
                 preempted=step.preempted,
-                firsts=tuple(firsts),
-                gaps=tuple(gaps.items()),
+                first_tokens=tuple(first_tokens),
+                token_gaps=tuple(token_gaps.items()),
             )
         )
 
 
-def _work(parts: list[Part]) -> Work:
-    return Work(
+def _sum_work(parts: list[StepPart]) -> StepWork:
+    return StepWork(
         tokens=sum(part.new for part in parts),
         outputs=sum(part.yields for part in parts),
         held=sum(part.before + part.new for part in parts),

@@ -1,37 +1,38 @@
-"""The simulated vLLM's pages: /metrics in the names, labels and buckets of 0.32, and what it says of itself."""
+"""Responses of the simulated vLLM: /metrics with the names, labels and buckets of 0.32, /v1/models and /server_info."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from phasewatch.demo.vllm.counters import Counters, Distribution, Family
-from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.counters import Counters, HistogramCounts, MetricFamily
+from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 
 VERSION: Final = "0.32.0+simulated"
 
 HELP: Final = "Simulated by phasewatch demo: nothing here was measured."
 
 LOADING_SECONDS: Final = 40.0
-"""From the start of the process to that of its counters: loading the model takes so long."""
+"""Time from the start of the process to the creation of its counters, spent on loading the model."""
 
 
-def metrics_page(counters: Counters, settings: Settings, started: float) -> str:
-    """The page of metrics as it is now, in the text format 0.0.4.
+def render_metrics(counters: Counters, settings: SimulatedVllmSettings, created: float) -> str:
+    """The current metrics page, in text format 0.0.4.
 
     Args:
-        counters: the numbers.
-        settings: of the server.
-        started: Unix time from which its counters count; its process is older by the time that loading took.
+        counters: the values.
+        settings: settings of the server.
+        created: Unix time at which its counters were created; the process started `LOADING_SECONDS` earlier.
     """
-    lines = [*_head("process_start_time_seconds", "gauge"), f"process_start_time_seconds {started - LOADING_SECONDS!r}"]
+    process_start = created - LOADING_SECONDS
+    lines = [*_render_header("process_start_time_seconds", "gauge"), f"process_start_time_seconds {process_start!r}"]
     for family in counters.families:
-        lines += _family(family, counters, _labels(family, settings), started)
-    lines += _head("vllm:cache_config_info", "gauge")
-    lines.append(f"vllm:cache_config_info{{{_cache_config(settings)}}} 1.0")
+        lines += _render_family(family, counters, _render_labels(family, settings), created)
+    lines += _render_header("vllm:cache_config_info", "gauge")
+    lines.append(f"vllm:cache_config_info{{{_render_cache_config(settings)}}} 1.0")
     return "\n".join(lines) + "\n"
 
 
-def models(settings: Settings, now: float) -> dict[str, Any]:
-    """What /v1/models answers: `created` is the time of the request there, too."""
+def build_model_list(settings: SimulatedVllmSettings, now: float) -> dict[str, Any]:
+    """Body of /v1/models. As in vLLM, `created` is the time of the request."""
     name = settings.served_model_name
     model = {
         "id": name,
@@ -45,8 +46,8 @@ def models(settings: Settings, now: float) -> dict[str, Any]:
     return {"object": "list", "data": [model]}
 
 
-def server_info(settings: Settings) -> dict[str, Any]:
-    """What /server_info?config_format=json answers in development mode, as far as PhaseWatch reads it."""
+def build_server_info(settings: SimulatedVllmSettings) -> dict[str, Any]:
+    """Body of /server_info?config_format=json (development mode), limited to what PhaseWatch reads."""
     return {
         "vllm_config": {
             "model_config": {"model": settings.served_model_name, "max_model_len": settings.max_model_len},
@@ -58,45 +59,46 @@ def server_info(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _head(name: str, kind: str) -> tuple[str, str]:
-    return f"# HELP {name} {HELP}", f"# TYPE {name} {kind}"
+def _render_header(name: str, metric_type: str) -> tuple[str, str]:
+    return f"# HELP {name} {HELP}", f"# TYPE {name} {metric_type}"
 
 
-def _labels(family: Family, settings: Settings) -> str:
+def _render_labels(family: MetricFamily, settings: SimulatedVllmSettings) -> str:
     model = f'model_name="{settings.served_model_name}"'
-    return f'engine="0",{model}' if family.of_engine else model
+    return f'engine="0",{model}' if family.has_engine_label else model
 
 
-def _family(family: Family, counters: Counters, labels: str, created: float) -> Iterator[str]:
+def _render_family(family: MetricFamily, counters: Counters, labels: str, created: float) -> Iterator[str]:
     name = f"vllm:{family.name}"
-    if family.kind == "histogram":
-        yield from _head(name, "histogram")
-        yield from _histogram(name, labels, counters.histograms[family.name])
+    if family.type == "histogram":
+        yield from _render_header(name, "histogram")
+        yield from _render_histogram(name, labels, counters.histograms[family.name])
     else:
-        shown = f"{name}_total" if family.kind == "counter" else name
-        yield from _head(shown, family.kind)
-        for value in family.values:
-            yield f"{shown}{{{_with(labels, family, value)}}} {float(counters.numbers[family.name, value])!r}"
-    if family.kind != "gauge":
-        yield from _head(f"{name}_created", "gauge")
-        for value in family.values:
-            yield f"{name}_created{{{_with(labels, family, value)}}} {created!r}"
+        sample_name = f"{name}_total" if family.type == "counter" else name
+        yield from _render_header(sample_name, family.type)
+        for label_value in family.label_values:
+            value = float(counters.values[family.name, label_value])
+            yield f"{sample_name}{{{_add_label(labels, family, label_value)}}} {value!r}"
+    if family.type != "gauge":
+        yield from _render_header(f"{name}_created", "gauge")
+        for label_value in family.label_values:
+            yield f"{name}_created{{{_add_label(labels, family, label_value)}}} {created!r}"
 
 
-def _with(labels: str, family: Family, value: str) -> str:
-    return f'{labels},{family.label}="{value}"' if family.label else labels
+def _add_label(labels: str, family: MetricFamily, label_value: str) -> str:
+    return f'{labels},{family.label}="{label_value}"' if family.label else labels
 
 
-def _histogram(name: str, labels: str, counted: Distribution) -> Iterator[str]:
+def _render_histogram(name: str, labels: str, histogram: HistogramCounts) -> Iterator[str]:
     total = 0
-    for edge, total in zip((*counted.edges, "+Inf"), counted.cumulative(), strict=True):
-        yield f'{name}_bucket{{{labels},le="{edge}"}} {total}.0'
+    for bound, total in zip((*histogram.upper_bounds, "+Inf"), histogram.accumulate_counts(), strict=True):
+        yield f'{name}_bucket{{{labels},le="{bound}"}} {total}.0'
     yield f"{name}_count{{{labels}}} {total}.0"
-    yield f"{name}_sum{{{labels}}} {float(counted.sum)!r}"
+    yield f"{name}_sum{{{labels}}} {float(histogram.sum)!r}"
 
 
-def _cache_config(settings: Settings) -> str:
-    """Labels of `cache_config_info`, a dump of the configuration of the cache (0.32)."""
+def _render_cache_config(settings: SimulatedVllmSettings) -> str:
+    """Labels of `cache_config_info`, which lists the configuration of the cache (0.32)."""
     concurrency = settings.kv_cache_size_tokens / settings.max_model_len
     labels = {
         "_block_size_resolved": "True",

@@ -1,8 +1,8 @@
-"""What a step of the simulated vLLM computes: continuous batching as in the V1 scheduler (0.32).
+"""What each step of the simulated vLLM computes: continuous batching as in the V1 scheduler (0.32).
 
-What runs comes first, in the order of arrival, then what waits, first come, first served; together no more tokens than
-a step has room for, so that long prompts are computed in chunks. A request is admitted when the KV cache has room for
-the whole of it. Where a running one lacks a block, the newest is thrown out and computed again later.
+Running requests come first, in order of arrival, then waiting ones, first come, first served, up to the token budget of
+a step, so long prompts are computed in chunks. A request is admitted when the KV cache has room for all of its tokens.
+If a running request lacks a block, the newest one is preempted and computed again later.
 """
 
 import math
@@ -11,69 +11,75 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from phasewatch.demo.vllm.blocks import BlockPool, Key
-from phasewatch.demo.vllm.load import Request
-from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.blocks import BlockKey, BlockPool
+from phasewatch.demo.vllm.settings import SimulatedVllmSettings
+from phasewatch.demo.vllm.workload import Request
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request inside the server.
+    """A request inside the server. Times are seconds of the simulation.
 
     Attributes:
-        request: what was asked.
-        ready: from when on it may run; before, its grammar is compiled.
+        request: what the client asked for.
+        ready_at: when its grammar is compiled; it cannot run before.
         computed: tokens whose keys and values are in the cache.
-        reached: the most that `computed` was before it was thrown out.
-        generated: tokens put out.
-        blocks: of the cache that it holds.
-        named: how many of them can be found by others.
-        admitted: it has run, whether or not it runs now.
-        cached: tokens of the prompt that were found in the cache when it was first admitted.
-        scheduled: when that was.
-        first: when its first token came, once one is generated.
-        last: when its newest token came, likewise.
-        preemptions: how often it was thrown out.
-        told: how many of these vLLM has counted.
-        gone: it was given up, and whatever is still computed for it is dropped.
+        computed_before_preemption: the highest value of `computed` at a preemption.
+        generated: output tokens so far.
+        blocks: blocks of the cache that it holds.
+        registered_blocks: how many of them are available to other requests.
+        admitted: whether it was ever admitted; stays true after a preemption.
+        cached: prompt tokens found in the cache when it was first admitted.
+        scheduled_at: when it was first admitted.
+        first_token_at: time of its first token; meaningless while `generated` is 0.
+        last_token_at: time of its newest token; likewise.
+        preemptions: how often it was preempted.
+        counted_preemptions: how many of those vLLM has counted.
+        aborted: whether its client gave up; tokens still computed for it are dropped.
     """
 
     request: Request
-    ready: float
+    ready_at: float
     computed: int = 0
-    reached: int = 0
+    computed_before_preemption: int = 0
     generated: int = 0
     blocks: list[int] = field(default_factory=list)
-    named: int = 0
+    registered_blocks: int = 0
     admitted: bool = False
     cached: int = 0
-    scheduled: float = 0.0
-    first: float = 0.0
-    last: float = 0.0
+    scheduled_at: float = 0.0
+    first_token_at: float = 0.0
+    last_token_at: float = 0.0
     preemptions: int = 0
-    told: int = 0
-    gone: bool = False
+    counted_preemptions: int = 0
+    aborted: bool = False
 
     @property
     def tokens(self) -> int:
-        """Tokens of prompt and answer so far."""
+        """Tokens of the prompt and of the output so far."""
         return self.request.prompt + self.generated
 
     @property
     def deferred(self) -> bool:
-        """Whether vLLM counts it as deferred while it waits: it does until it runs, even when it is ready (0.32)."""
-        return self.request.grammar > 0 and not self.admitted
+        """Whether vLLM counts it as deferred while it waits: until it runs, even once its grammar is ready (0.32)."""
+        return self.request.grammar_seconds > 0 and not self.admitted
 
 
-class Part(NamedTuple):
-    """A sequence's part of a step: `new` tokens on top of `before`, of which `again` had been computed before it was
-    thrown out; `yields` if a token comes out at its end.
+class StepPart(NamedTuple):
+    """A sequence's part of a step.
+
+    Attributes:
+        sequence: the sequence.
+        before: its tokens in the cache before the step.
+        new: tokens computed in the step.
+        recomputed: those of `new` that had been computed before a preemption.
+        yields: whether the step ends with an output token.
     """
 
     sequence: Sequence
     before: int
     new: int
-    again: int
+    recomputed: int
     yields: bool
 
 
@@ -81,55 +87,55 @@ class Scheduler:
     """Decides what each step computes.
 
     Args:
-        settings: of the server.
+        settings: settings of the server.
 
     Attributes:
         pool: the KV cache.
-        running: requests that have been admitted, the oldest first.
-        waiting: requests that have not, the next one first.
-        queried: prompt tokens that were looked up in the cache so far, at first admissions.
-        hit: those of them that were found.
-        preempted: how often a request was thrown out so far.
+        running: admitted requests, oldest first.
+        waiting: other requests, the next one first.
+        cache_queries: prompt tokens looked up in the prefix cache so far, at first admissions.
+        cache_hits: those of them that were found.
+        preemptions: number of preemptions so far.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SimulatedVllmSettings) -> None:
         self._settings = settings
         self.pool = BlockPool(settings.num_gpu_blocks)
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
-        self.queried = 0
-        self.hit = 0
-        self.preempted = 0
+        self.cache_queries = 0
+        self.cache_hits = 0
+        self.preemptions = 0
 
     @property
     def deferred(self) -> int:
-        """How many wait for something else than capacity."""
+        """Number of waiting requests that vLLM counts as deferred, that is, not waiting for capacity."""
         return sum(sequence.deferred for sequence in self.waiting)
 
     def next_ready(self, now: float) -> float:
         """When the next grammar will be compiled; infinity if none is being compiled."""
-        return min((sequence.ready for sequence in self.waiting if sequence.ready > now), default=math.inf)
+        return min((sequence.ready_at for sequence in self.waiting if sequence.ready_at > now), default=math.inf)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a request."""
         self.waiting.append(sequence)
 
     def finish(self, sequence: Sequence) -> None:
-        """Let a running request end."""
+        """Remove a running request that is complete."""
         self.running.remove(sequence)
         self._release(sequence)
 
     def abort_all(self) -> None:
-        """Drop every request, as when all clients have gone."""
+        """Drop every request, as when all clients disconnect."""
         for sequence in (*self.running, *self.waiting):
-            sequence.gone = True
+            sequence.aborted = True
             self._release(sequence)
         self.running.clear()
         self.waiting.clear()
 
-    def schedule(self, now: float) -> list[Part]:
+    def schedule(self, now: float) -> list[StepPart]:
         """The next step; empty if nothing can be computed."""
-        parts: list[Part] = []
+        parts: list[StepPart] = []
         budget = self._settings.max_num_batched_tokens
         while len(parts) < len(self.running) and budget > 0:
             sequence = self.running[len(parts)]
@@ -138,22 +144,25 @@ class Scheduler:
                 break
             parts.append(self._compute(sequence, new))
             budget -= new
-        # After a preemption nothing is admitted: what was thrown out waits first, and has no room.
+        # After a preemption nothing is admitted: the preempted request is at the head of the queue and has no room.
         return parts + self._admit(now, budget)
 
-    def _admit(self, now: float, budget: int) -> list[Part]:
+    def _admit(self, now: float, budget: int) -> list[StepPart]:
         parts = []
         passed_over = []
         while self.waiting and budget > 0 and len(self.running) < self._settings.max_num_seqs:
             sequence = self.waiting[0]
-            if sequence.ready > now:
+            if sequence.ready_at > now:
                 passed_over.append(self.waiting.popleft())
                 continue
-            found = self.pool.find(self._keys(sequence, (sequence.tokens - 1) // self._settings.block_size))
-            if self._blocks_for(sequence.tokens) - len(found) > self.pool.free - self.pool.unheld(found):
+            cached_blocks = self.pool.find_cached(
+                self._keys(sequence, (sequence.tokens - 1) // self._settings.block_size)
+            )
+            needed = self._blocks_for(sequence.tokens) - len(cached_blocks)
+            if needed > self.pool.free - self.pool.count_unheld(cached_blocks):
                 break
             self.running.append(self.waiting.popleft())
-            self._take_from_cache(sequence, found, now)
+            self._take_from_cache(sequence, cached_blocks, now)
             new = min(sequence.tokens - sequence.computed, budget)
             self._make_room(sequence, new)
             parts.append(self._compute(sequence, new))
@@ -161,52 +170,53 @@ class Scheduler:
         self.waiting.extendleft(reversed(passed_over))
         return parts
 
-    def _take_from_cache(self, sequence: Sequence, found: list[int], now: float) -> None:
-        self.pool.hold(found)
-        sequence.blocks = found
-        sequence.named = len(found)
-        sequence.computed = len(found) * self._settings.block_size
-        if not sequence.admitted:  # what is found again after a preemption is not counted (0.12 and newer)
+    def _take_from_cache(self, sequence: Sequence, cached_blocks: list[int], now: float) -> None:
+        self.pool.hold(cached_blocks)
+        sequence.blocks = cached_blocks
+        sequence.registered_blocks = len(cached_blocks)
+        sequence.computed = len(cached_blocks) * self._settings.block_size
+        if not sequence.admitted:  # cache hits after a preemption are not counted (0.12 and newer)
             sequence.admitted = True
             sequence.cached = sequence.computed
-            sequence.scheduled = now
-            self.queried += sequence.tokens
-            self.hit += sequence.computed
+            sequence.scheduled_at = now
+            self.cache_queries += sequence.tokens
+            self.cache_hits += sequence.computed
 
     def _make_room(self, sequence: Sequence, new: int) -> bool:
-        """Blocks for more tokens of a running sequence; False if it had to be thrown out itself."""
+        """Allocate blocks for more tokens of a running sequence; False if it had to be preempted itself."""
         needed = self._blocks_for(sequence.computed + new) - len(sequence.blocks)
         while needed > self.pool.free:
             newest = self.running.pop()
             self._release(newest)
-            newest.reached = max(newest.reached, newest.computed)
+            newest.computed_before_preemption = max(newest.computed_before_preemption, newest.computed)
             newest.computed = 0
             newest.preemptions += 1
-            self.preempted += 1
+            self.preemptions += 1
             self.waiting.appendleft(newest)
             if newest is sequence:
                 return False
-        sequence.blocks += self.pool.take(needed)
+        sequence.blocks += self.pool.allocate(needed)
         return True
 
-    def _compute(self, sequence: Sequence, new: int) -> Part:
+    def _compute(self, sequence: Sequence, new: int) -> StepPart:
         before = sequence.computed
         sequence.computed += new
         full = sequence.computed // self._settings.block_size
-        if full > sequence.named:
-            for block, key in tuple(zip(sequence.blocks, self._keys(sequence, full), strict=False))[sequence.named :]:
-                self.pool.name(block, key)
-            sequence.named = full
-        again = max(0, min(sequence.computed, sequence.reached) - before)
-        return Part(sequence, before, new, again, sequence.computed == sequence.tokens)
+        if full > sequence.registered_blocks:
+            keyed_blocks = tuple(zip(sequence.blocks, self._keys(sequence, full), strict=False))
+            for block, key in keyed_blocks[sequence.registered_blocks :]:
+                self.pool.register(block, key)
+            sequence.registered_blocks = full
+        recomputed = max(0, min(sequence.computed, sequence.computed_before_preemption) - before)
+        return StepPart(sequence, before, new, recomputed, sequence.computed == sequence.tokens)
 
     def _blocks_for(self, tokens: int) -> int:
         return math.ceil(tokens / self._settings.block_size)
 
-    def _keys(self, sequence: Sequence, blocks: int) -> Iterator[Key]:
-        """What the first blocks of a sequence are known by."""
+    def _keys(self, sequence: Sequence, blocks: int) -> Iterator[BlockKey]:
+        """Cache keys of the first blocks of a sequence."""
         request = sequence.request
-        shared = request.shared // self._settings.block_size
+        shared = request.shared_prefix // self._settings.block_size
         return ((request.workload if index < shared else request, index) for index in range(blocks))
 
     def _release(self, sequence: Sequence) -> None:

@@ -1,21 +1,21 @@
-"""How the simulated vLLM was started."""
+"""Settings of the simulated vLLM."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a person sets on a vLLM's command line, by its names there, and what it makes of that at start.
+class SimulatedVllmSettings:
+    """Command-line settings of a vLLM under its own names, and the block count it derives from them.
 
     Attributes:
-        served_model_name: label of everything on its page; it says that nothing here is real.
+        served_model_name: `model_name` label of its metrics; says that the server is simulated.
         max_num_seqs: requests that run at once.
-        max_num_batched_tokens: tokens of a step.
-        max_model_len: tokens of a prompt and its answer together.
-        max_num_queued_reqs: requests that wait or run, from which new ones are answered with 503; None for no limit.
-        gpu_memory_utilization: share of the device's memory that the server may take.
-        block_size: tokens in a block of the KV cache.
-        num_gpu_blocks: blocks of the KV cache; one of them is never used (vLLM's null block).
+        max_num_batched_tokens: tokens per step.
+        max_model_len: tokens of a prompt and its output together.
+        max_num_queued_reqs: waiting and running requests at which new ones are answered with 503; None for no limit.
+        gpu_memory_utilization: share of the device's memory that the server may use.
+        block_size: tokens per block of the KV cache.
+        num_gpu_blocks: blocks of the KV cache, including vLLM's null block, which holds no tokens.
     """
 
     served_model_name: str = "simulated-llama-3.1-8b"
@@ -29,5 +29,5 @@ class Settings:
 
     @property
     def kv_cache_size_tokens(self) -> int:
-        """Tokens that the KV cache holds, as vLLM tells it: the null block is counted."""
+        """Capacity of the KV cache in tokens. Like vLLM's own figure, it includes the null block."""
         return self.num_gpu_blocks * self.block_size

@@ -1,105 +1,96 @@
-"""A simulated vLLM: its pages, and behind them users, a scheduler and the roofline of an 8B on one L40S."""
+"""A simulated vLLM server: an 8B model on one L40S, its clients, and the responses to HTTP requests."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from phasewatch.demo.ledger import Ledger
-from phasewatch.demo.roofline import machine
-from phasewatch.demo.script import Act, act_at
+from phasewatch.demo.http_response import HttpResponse
+from phasewatch.demo.ledger import TruthLedger
+from phasewatch.demo.roofline import build_roofline
 from phasewatch.demo.vllm.engine import Engine
-from phasewatch.demo.vllm.load import Crowd
-from phasewatch.demo.vllm.page import VERSION, metrics_page, models, server_info
-from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.page import VERSION, build_model_list, build_server_info, render_metrics
+from phasewatch.demo.vllm.script import Act, find_act
+from phasewatch.demo.vllm.settings import SimulatedVllmSettings
+from phasewatch.demo.vllm.workload import WorkloadGenerator
 
 DEVICE: Final = "NVIDIA L40S"
 
 MODEL: Final = Path(__file__).parent / "model"
-"""A folder with the config.json of Llama-3.1-8B, and no weights."""
+"""Folder with the config.json of Llama-3.1-8B, without weights."""
 
-SETTINGS: Final = Settings()
+SETTINGS: Final = SimulatedVllmSettings()
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain; version=1.0.0; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer to a request for one of the server's pages."""
-
-    status: int
-    content_type: str
-    body: bytes
 
 
 class SimulatedVllm:
     """One simulated vLLM server.
 
     Args:
-        seed: the same seed gives the same server, second by second.
-        started: Unix time at which it has loaded its model and begins to answer.
-        offset: seconds into the scripted cycle at which it begins.
+        seed: equal seeds give identical servers, second by second.
+        created: Unix time at which it has loaded its model and starts to respond.
+        offset: where in the scripted cycle it starts, seconds.
     """
 
-    def __init__(self, seed: int, started: float, offset: float = 0.0) -> None:
-        self._started = started
+    def __init__(self, seed: int, created: float, offset: float = 0.0) -> None:
+        self._created = created
         self._offset = offset
         self._now = 0.0
-        self._crowd = Crowd(Random(seed))  # noqa: S311  # a simulation must be repeatable
-        self._engine = Engine(SETTINGS, machine(DEVICE, MODEL), self._crowd)
+        self._clients = WorkloadGenerator(Random(seed))  # noqa: S311  # a simulation must be repeatable
+        self._engine = Engine(SETTINGS, build_roofline(DEVICE, MODEL), self._clients)
         self._begin_act()
 
     @property
     def act(self) -> Act:
-        """What the script does now."""
+        """The current act of the script."""
         return self._act
 
     @property
-    def truth(self) -> Ledger:
-        """What truly happened."""
+    def truth(self) -> TruthLedger:
+        """What happened in the engine."""
         return self._engine.ledger
 
     def advance(self, now: float) -> None:
-        """Let time pass up to `now`, in seconds since the start. Time does not go back."""
-        while self._end <= now:
-            self._engine.advance(self._end)
+        """Advance the simulation to `now`, in seconds since the start. Time never goes back."""
+        while self._act_end <= now:
+            self._engine.advance(self._act_end)
             self._engine.abort_all()
-            self._now = self._end
+            self._now = self._act_end
             self._begin_act()
         if now > self._now:
             self._now = now
             self._engine.advance(now)
 
-    def answer(self, method: str, path: str) -> Answer:
-        """What the server answers to a request; `path` may have a query, which makes no difference."""
+    def respond(self, method: str, path: str) -> HttpResponse:
+        """The response to a request; a query in `path` is ignored."""
         page = path.partition("?")[0]
         if page == "/metrics":
-            text = metrics_page(self._engine.counters, SETTINGS, self._started)
-            found = Answer(200, _TEXT, text.encode())
+            text = render_metrics(self._engine.counters, SETTINGS, self._created)
+            response = HttpResponse(200, _TEXT, text.encode())
         elif page == "/health":
-            found = Answer(200, _JSON, b"")
+            response = HttpResponse(200, _JSON, b"")
         elif page == "/version":
-            found = _json(200, {"version": VERSION})
+            response = _build_json_response(200, {"version": VERSION})
         elif page == "/v1/models":
-            found = _json(200, models(SETTINGS, self._started + self._now))
+            response = _build_json_response(200, build_model_list(SETTINGS, self._created + self._now))
         elif page == "/server_info":
-            found = _json(200, server_info(SETTINGS))
+            response = _build_json_response(200, build_server_info(SETTINGS))
         else:
-            return _json(404, {"detail": "Not Found"})
-        return found if method == "GET" else _json(405, {"detail": "Method Not Allowed"})
+            return _build_json_response(404, {"detail": "Not Found"})
+        return response if method == "GET" else _build_json_response(405, {"detail": "Method Not Allowed"})
 
     def _begin_act(self) -> None:
         position = self._offset + self._now
-        self._act, end = act_at(position)
-        self._end = end - self._offset
+        self._act, end = find_act(position)
+        self._act_end = end - self._offset
         self._engine.paused = self._act.paused
-        self._crowd.begin(self._act.workloads, self._now)
+        self._clients.start(self._act.workloads, self._now)
 
 
-def target_keys() -> dict[str, Any]:
-    """Keys of the configuration of a target that is such a server: `device`, `model` and `server`."""
+def build_target_keys() -> dict[str, Any]:
+    """The keys `device`, `model` and `server` of a configured target that is such a server."""
     return {
         "device": {"name": DEVICE},
         "model": {"path": str(MODEL)},
@@ -110,5 +101,5 @@ def target_keys() -> dict[str, Any]:
     }
 
 
-def _json(status: int, value: Any) -> Answer:
-    return Answer(status, _JSON, json.dumps(value).encode())
+def _build_json_response(status: int, value: Any) -> HttpResponse:
+    return HttpResponse(status, _JSON, json.dumps(value).encode())

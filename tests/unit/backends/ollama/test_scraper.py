@@ -14,17 +14,17 @@ from structlog.testing import capture_logs
 
 from phasewatch.backends.ollama.scraper import OllamaScraper
 from phasewatch.config.settings import DeviceSettings
-from phasewatch.demo.ollama.harm import Harm
-from phasewatch.demo.ollama.moments import SECOND, timestamp
-from phasewatch.demo.ollama.wire import Model
+from phasewatch.demo.ollama.go_time import SECOND, format_timestamp
+from phasewatch.demo.ollama.harm_ledger import Harm
+from phasewatch.demo.ollama.model import Model
 from phasewatch.snapshot.probes import ProbeReason
 from tests.support.ollama_facts import answered, seeded
-from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
-from tests.support.ollama_harm import assert_harmless, assert_uncached, assert_within_budget
-from tests.support.ollama_hours import Lives, Watched, Wrap, somebody, watch
 from tests.support.pages import value, values
+from tests.support.probe_assertions import assert_harmless, assert_uncached, assert_within_budget
+from tests.support.simulated_ollama import URL, OllamaTransport, RecordingOllama, User, Visit
 from tests.support.targets import new_model_probe, new_probe_settings, new_target
 from tests.support.timeline import EPOCH, Timeline
+from tests.support.watched_ollama import Actor, Watched, Wrap, build_user, watch
 
 A: Final = Model("a:latest", "a" * 64)
 B: Final = Model("b:latest", "b" * 64, decode_seconds_per_token=0.01)
@@ -121,7 +121,9 @@ def assert_nobody_harmed(watched: Watched, *, probes: int = 1) -> None:
 
 def assert_waits_are_followed_by_rest(watched: Watched) -> None:
     """After a probe that waited behind a user's request for long enough to tell, none comes for two intervals."""
-    sent = [asked.at / 1e9 for asked in watched.ollama.asked if asked.path == "/api/generate" and ours(asked.headers)]
+    sent = [
+        asked.at / 1e9 for asked in watched.ollama.requests if asked.path == "/api/generate" and ours(asked.headers)
+    ]
     ledger = watched.ollama.ledger
     told = dict(watched.values("llm_probe_queue_seconds"))
     for index, waited in enumerate(ledger.waited[: len(sent) - 1]):
@@ -140,7 +142,7 @@ def skips(watched: Watched, model: str = "a:latest") -> dict[str, float]:
 
 
 def by_reason(watched: Watched, name: str, model: str = "a:latest") -> dict[str, float]:
-    _, last = watched.seen[-1]
+    _, last = watched.readings[-1]
     return {
         dict(labels)["reason"]: count
         for (found, labels), count in last.items()
@@ -151,17 +153,20 @@ def by_reason(watched: Watched, name: str, model: str = "a:latest") -> dict[str,
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("keep_alive", [None, "20s", "24h", -1])
 def test_in_an_hour_with_users_who_come_and_go_nobody_is_harmed(seed: int, keep_alive: str | int | None) -> None:
-    users = [somebody(seed, "a:latest", keep_alive=keep_alive), somebody(seed + 100, "b:latest", keep_alive=keep_alive)]
+    users = [
+        build_user(seed, "a:latest", keep_alive=keep_alive),
+        build_user(seed + 100, "b:latest", keep_alive=keep_alive),
+    ]
     watched = watch([A, B], users, seed=seed)
     assert_nobody_harmed(watched, probes=5)
-    assert len([answer for user in users for answer in user.answers if answer["done"]]) > 50
+    assert len([answer for user in users for answer in user.responses if answer["done"]]) > 50
     measured = {model: bool(watched.values(DECODE, model_name=model)) for model in ("a:latest", "b:latest")}
     assert all(measured.values()) or keep_alive == "20s"  # too short a life for more than the discarded first sample
 
 
 def test_a_model_that_leaves_after_each_request_is_never_probed() -> None:
-    watched = watch([A], [somebody(1, "a:latest", keep_alive=0)])
-    assert watched.generated() == 0
+    watched = watch([A], [build_user(1, "a:latest", keep_alive=0)])
+    assert watched.count_generate_requests() == 0
     assert skips(watched).keys() <= {"active", "expiring"}
     assert_harmless(watched.ollama.ledger, probes=0)
 
@@ -169,24 +174,24 @@ def test_a_model_that_leaves_after_each_request_is_never_probed() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("num_ctx", [512, 8192])
 def test_a_context_that_users_have_chosen_stays_as_it_is(seed: int, num_ctx: int) -> None:
-    watched = watch([A], [somebody(seed, "a:latest", num_ctx=num_ctx)], seed=seed)
+    watched = watch([A], [build_user(seed, "a:latest", num_ctx=num_ctx)], seed=seed)
     assert_nobody_harmed(watched, probes=3)
     assert {length for _, length in watched.values("llm_model_context_length_tokens")} == {num_ctx}
 
 
 def test_users_who_fight_over_a_context_are_not_joined_by_probes() -> None:
-    users = [somebody(1, "a:latest", num_ctx=8192), somebody(2, "a:latest", num_ctx=512)]
+    users = [build_user(1, "a:latest", num_ctx=8192), build_user(2, "a:latest", num_ctx=512)]
     watched = watch([A], users)
     assert_nobody_harmed(watched, probes=3)
-    assert watched.ollama.ledger.of(Harm.RELOAD, by_probe=False)
+    assert watched.ollama.ledger.select(Harm.RELOAD, by_probe=False)
     assert watched.last("llm_probe_caused_reloads_total") == 0
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_where_models_push_each_other_out_probes_push_nobody(seed: int) -> None:
-    watched = watch([A, B], [somebody(seed, "a:latest"), somebody(seed + 100, "b:latest")], seed=seed, max_loaded=1)
+    watched = watch([A, B], [build_user(seed, "a:latest"), build_user(seed + 100, "b:latest")], seed=seed, max_loaded=1)
     assert_nobody_harmed(watched, probes=3)
-    assert watched.ollama.ledger.of(Harm.EVICTION, by_probe=False)
+    assert watched.ollama.ledger.select(Harm.EVICTION, by_probe=False)
     assert watched.last("llm_probe_caused_reloads_total", model_name="a:latest") == 0
 
 
@@ -205,7 +210,7 @@ def test_two_models_in_memory_are_both_measured_to_the_digit() -> None:
 
 @pytest.mark.parametrize("ahead", [-3600, 3600])
 def test_clocks_that_disagree_by_an_hour_harm_nobody(ahead: int) -> None:
-    watched = watch([A], [somebody(3, "a:latest")], seed=3, epoch=EPOCH + ahead * SECOND)
+    watched = watch([A], [build_user(3, "a:latest")], seed=3, epoch=EPOCH + ahead * SECOND)
     assert_nobody_harmed(watched, probes=3)
     assert watched.last(DECODE) or watched.values(DECODE)
 
@@ -221,7 +226,7 @@ def test_a_prompt_of_2000_tokens_is_sent_once_an_hour_and_the_short_one_every_in
     watched = watch([A], [once()], seconds=2 * 3600)
     prompts = [
         len(json.loads(asked.body)["prompt"].split())
-        for asked in watched.ollama.asked
+        for asked in watched.ollama.requests
         if asked.path == "/api/generate" and ours(asked.headers)
     ]
     long = [words for words in prompts if words > 1000]
@@ -249,17 +254,17 @@ def test_one_probe_at_a_time_is_under_way_on_a_server() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_model_on_a_cpu_gets_no_long_probes_and_keeps_to_the_budget(seed: int) -> None:
-    watched = watch([SLOW], [somebody(seed, "a:latest", keep_alive=-1)], seed=seed, seconds=2 * 3600)
+    watched = watch([SLOW], [build_user(seed, "a:latest", keep_alive=-1)], seed=seed, seconds=2 * 3600)
     assert_nobody_harmed(watched, probes=4)
     assert watched.last(DECODE) == pytest.approx(25)
     assert watched.last(PREFILL) == pytest.approx(200 / 4.004, rel=0.01)
     shown = [time for time, _ in watched.values(DECODE)]
     # Two intervals of the budget are not always enough where a probe had to wait.
-    assert len(shown) > 0.9 * len([time for time, _ in watched.seen if time >= shown[0]])
+    assert len(shown) > 0.9 * len([time for time, _ in watched.readings if time >= shown[0]])
 
 
 def test_a_user_who_asks_in_the_middle_of_a_probe_waits_for_what_is_left_of_it_and_no_longer() -> None:
-    servers: list[Ollama] = []
+    servers: list[RecordingOllama] = []
 
     class Interrupting:
         async def live(self, transport: OllamaTransport) -> None:
@@ -270,12 +275,12 @@ def test_a_user_who_asks_in_the_middle_of_a_probe_waits_for_what_is_left_of_it_a
                     await asyncio.sleep(0.5)
                 await User("a:latest", [Visit(1.0, keep_alive=-1, words=7 + number)]).live(transport)
 
-    async def incident(server: Ollama) -> None:
+    async def incident(server: RecordingOllama) -> None:
         servers.append(server)
 
     watched = watch([SLOW], [Interrupting()], seconds=3600, incident=incident)
     assert_nobody_harmed(watched, probes=3)
-    delays = [event.seconds for event in watched.ollama.ledger.of(Harm.DELAY)]
+    delays = [event.seconds for event in watched.ollama.ledger.select(Harm.DELAY)]
     assert len(delays) == 3
     assert max(delays) < 30
     assert watched.last(DECODE) == pytest.approx(25)
@@ -295,22 +300,22 @@ def test_a_reply_of_minutes_makes_a_probe_give_up_and_leave_the_server_alone() -
 
 
 def test_a_server_that_does_not_tell_its_contexts_is_not_probed_unless_the_operator_does() -> None:
-    watched = watch([A], [somebody(1, "a:latest")], version="0.9.0")
-    assert watched.generated() == 0
+    watched = watch([A], [build_user(1, "a:latest")], version="0.9.0")
+    assert watched.count_generate_requests() == 0
     assert skips(watched).keys() == {"context_unknown"}
     assert watched.values("llm_model_loaded")
     assert not watched.values("llm_model_context_length_tokens")
     told = new_probe_settings(models={"a": new_model_probe(options={"num_ctx": 4096})})
-    watched = watch([A], [somebody(1, "a:latest")], told, version="0.9.0")
+    watched = watch([A], [build_user(1, "a:latest")], told, version="0.9.0")
     assert_nobody_harmed(watched, probes=3)
     assert watched.values(DECODE)
 
 
 def test_a_reload_that_a_probe_causes_is_counted_told_once_and_never_repeated() -> None:
     watched = watch([A], [Tuned((1.0, *[300.0] * 20))], seconds=2 * 3600)
-    assert len(watched.ollama.ledger.of(Harm.RELOAD)) == 1
+    assert len(watched.ollama.ledger.select(Harm.RELOAD)) == 1
     assert watched.last("llm_probe_caused_reloads_total") == 1
-    assert watched.last("llm_probes_total") == watched.generated() == 1
+    assert watched.last("llm_probes_total") == watched.count_generate_requests() == 1
     assert by_reason(watched, "llm_probes_discarded_total") == {"reloaded": 1}
     assert skips(watched)["quarantined"] > 3
     (line,) = watched.logged("model no longer probed")
@@ -321,13 +326,13 @@ def test_a_reload_that_a_probe_causes_is_counted_told_once_and_never_repeated() 
 
 
 def test_a_model_that_was_given_up_is_probed_again_when_it_has_changed() -> None:
-    async def pull(server: Ollama) -> None:
+    async def pull(server: RecordingOllama) -> None:
         await asyncio.sleep(1000)
         server.pull(NEW)
 
-    users: list[Lives] = [Tuned((1.0,)), User("a:latest", [Visit(1100.0, keep_alive=-1)])]
+    users: list[Actor] = [Tuned((1.0,)), User("a:latest", [Visit(1100.0, keep_alive=-1)])]
     watched = watch([A], users, seconds=3600, incident=pull)
-    assert len(watched.ollama.ledger.of(Harm.RELOAD)) == 1
+    assert len(watched.ollama.ledger.select(Harm.RELOAD)) == 1
     assert watched.last("llm_probe_caused_reloads_total", model_name="a:latest") == 1
     assert watched.last("llm_probes_total", model_name="a:latest") > 3
     assert watched.last(DECODE, model_name="a:latest") == pytest.approx(1 / 0.003)
@@ -341,27 +346,27 @@ def test_with_the_options_that_a_model_is_loaded_with_probes_reload_nothing() ->
 
 
 def test_an_old_model_whose_name_was_pulled_anew_is_shown_and_never_probed() -> None:
-    async def pull(server: Ollama) -> None:
+    async def pull(server: RecordingOllama) -> None:
         await asyncio.sleep(2)
         server.pull(NEW)
 
     watched = watch([A], [once(pause=0.1)], incident=pull)
-    assert watched.generated() == 0
+    assert watched.count_generate_requests() == 0
     assert_harmless(watched.ollama.ledger, probes=0)
     assert skips(watched).keys() == {"replaced"}
-    _, last = watched.seen[-1]
+    _, last = watched.readings[-1]
     assert value(last, "llm_model_loaded", model_name=f"a:latest@{'a' * 12}") == 1
     assert value(last, "llm_model_loaded", model_name="a:latest") == 0
 
 
 def test_two_models_of_one_name_are_both_shown_and_the_newer_is_probed() -> None:
-    async def pull(server: Ollama) -> None:
+    async def pull(server: RecordingOllama) -> None:
         await asyncio.sleep(2)
         server.pull(NEW)
 
     watched = watch([A], [once(pause=0.1), once(pause=5)], incident=pull, seconds=1200)
     assert_nobody_harmed(watched, probes=2)
-    _, last = watched.seen[-1]
+    _, last = watched.readings[-1]
     assert values(last, "llm_model_loaded", model_name="a:latest") == [1]
     assert values(last, "llm_model_loaded", model_name=f"a:latest@{'a' * 12}") == [1]
     assert value(last, DECODE, model_name="a:latest") == pytest.approx(1 / 0.003)
@@ -371,8 +376,8 @@ def test_two_models_of_one_name_are_both_shown_and_the_newer_is_probed() -> None
 def test_models_that_make_embeddings_or_images_or_run_elsewhere_are_never_asked() -> None:
     settings = new_probe_settings(models={name: new_model_probe(load=True) for name in ("e", "i", "big:cloud")})
     watched = watch([EMBEDDING, IMAGE, REMOTE], [User("big:cloud", [Visit(10.0, requests=20)])], settings)
-    assert watched.generated() == 0
-    assert watched.ollama.shown.total() == 0
+    assert watched.count_generate_requests() == 0
+    assert watched.ollama.show_counts.total() == 0
     assert skips(watched, "e:latest").keys() == skips(watched, "i:latest").keys() == {"no_completion"}
     assert skips(watched, "big:cloud").keys() == {"remote"}
     assert not watched.values("llm_model_loaded", model_name="big:cloud")
@@ -381,15 +386,15 @@ def test_models_that_make_embeddings_or_images_or_run_elsewhere_are_never_asked(
 def test_an_older_server_is_believed_when_it_refuses_a_model() -> None:
     settings = new_probe_settings(models={"e": new_model_probe(load=True)})
     watched = watch([EMBEDDING], [], settings, version="0.9.0")
-    assert watched.generated() == 1
+    assert watched.count_generate_requests() == 1
     assert by_reason(watched, FAILED, "e:latest") == {"unsupported": 1}
-    assert not watched.ollama.ledger.of(Harm.LOAD)
+    assert not watched.ollama.ledger.select(Harm.LOAD)
 
 
 def test_without_probes_there_is_an_inventory_and_not_one_request_to_generate() -> None:
-    watched = watch([A, B], [somebody(1, "a:latest")], new_probe_settings(enabled=False))
-    assert watched.generated() == 0
-    assert {asked.path for asked in watched.ollama.asked if ours(asked.headers)} == {
+    watched = watch([A, B], [build_user(1, "a:latest")], new_probe_settings(enabled=False))
+    assert watched.count_generate_requests() == 0
+    assert {asked.path for asked in watched.ollama.requests if ours(asked.headers)} == {
         "/api/version",
         "/api/ps",
         "/api/tags",
@@ -398,14 +403,14 @@ def test_without_probes_there_is_an_inventory_and_not_one_request_to_generate() 
     for name in ("bytes", "vram_bytes", "gpu_ratio", "context_length_tokens", "expiry_timestamp_seconds"):
         assert watched.values(f"llm_model_{name}", model_name="a:latest"), name
     assert {loaded for _, loaded in watched.values("llm_model_loaded", model_name="b:latest")} == {0.0}
-    assert not any(name.startswith("llm_probe") for _, metrics in watched.seen for name, _ in metrics)
+    assert not any(name.startswith("llm_probe") for _, metrics in watched.readings for name, _ in metrics)
 
 
 def test_a_model_whose_probes_are_switched_off_is_not_asked() -> None:
     settings = new_probe_settings(models={"a:latest": new_model_probe(enabled=False)})
     watched = watch([A, B], [once("a:latest"), once("b:latest")], settings, seconds=900)
     assert_nobody_harmed(watched, probes=2)
-    assert {name for (name, _), _ in watched.seen[-1][1].items()} > {DECODE}
+    assert {name for (name, _), _ in watched.readings[-1][1].items()} > {DECODE}
     assert not watched.values(DECODE, model_name="a:latest")
     assert not watched.values(SKIPPED, model_name="a:latest")
 
@@ -415,8 +420,8 @@ LOADING: Final = new_probe_settings(models={"a": new_model_probe(load=True)})
 
 def test_a_model_that_may_be_loaded_is_loaded_on_an_empty_server_timed_and_measured() -> None:
     watched = watch([A, B], [], LOADING, seconds=290)
-    assert [event.model for event in watched.ollama.ledger.of(Harm.LOAD)] == ["a:latest"]
-    assert not watched.ollama.ledger.of(Harm.EVICTION, Harm.RELOAD, Harm.KEEP_ALIVE)
+    assert [event.model for event in watched.ollama.ledger.select(Harm.LOAD)] == ["a:latest"]
+    assert not watched.ollama.ledger.select(Harm.EVICTION, Harm.RELOAD, Harm.KEEP_ALIVE)
     assert watched.last("llm_model_load_duration_seconds", model_name="a:latest") == pytest.approx(2.0, abs=0.01)
     assert watched.last("llm_probe_caused_reloads_total", model_name="a:latest") == 0
     assert watched.last(DECODE, model_name="a:latest") == pytest.approx(1 / 0.003)
@@ -425,7 +430,7 @@ def test_a_model_that_may_be_loaded_is_loaded_on_an_empty_server_timed_and_measu
 
 def test_no_model_is_loaded_where_another_one_is() -> None:
     watched = watch([A, B], [once("b:latest", pause=0.1)], LOADING)
-    assert not watched.ollama.ledger.of(Harm.LOAD)
+    assert not watched.ollama.ledger.select(Harm.LOAD)
     assert {"others_loaded"} <= skips(watched, "a:latest").keys() <= {"others_loaded", "budget"}
     assert_harmless(watched.ollama.ledger)
 
@@ -465,7 +470,7 @@ def test_a_model_that_is_unloaded_between_two_looks_is_not_loaded_again() -> Non
 
     watched = watch([A], [Unloading()], seconds=60, wrap=lambda server: Between(server, meddle))
     assert_harmless(watched.ollama.ledger, probes=0)
-    assert watched.generated() == 0
+    assert watched.count_generate_requests() == 0
 
 
 @dataclass(slots=True)
@@ -489,7 +494,7 @@ class Moving(httpx.AsyncBaseTransport):
         told = json.loads(await response.aread())
         self.moved += 1
         now = EPOCH + round((asyncio.get_running_loop().time() + 300) * SECOND)
-        told["models"] = [{**model, "expires_at": timestamp(now, UTC)} for model in told["models"]]
+        told["models"] = [{**model, "expires_at": format_timestamp(now, UTC)} for model in told["models"]]
         return await reply(200, told)(request)
 
 
@@ -508,13 +513,13 @@ def test_an_expiry_that_a_probe_moves_while_it_runs_is_not_taken_for_a_users() -
 
 
 def test_each_model_is_shown_once_for_what_it_is_made_of() -> None:
-    watched = watch([A, B], [somebody(1, "a:latest"), somebody(2, "b:latest")])
-    assert watched.ollama.shown == {"a:latest": 1, "b:latest": 1}
+    watched = watch([A, B], [build_user(1, "a:latest"), build_user(2, "b:latest")])
+    assert watched.ollama.show_counts == {"a:latest": 1, "b:latest": 1}
 
 
 def test_the_zone_of_the_server_makes_no_difference() -> None:
     def expiries(**server: Any) -> list[tuple[float, float]]:
-        watched = watch([A], [somebody(1, "a:latest")], seconds=900, **server)
+        watched = watch([A], [build_user(1, "a:latest")], seconds=900, **server)
         assert_nobody_harmed(watched)
         return watched.values("llm_model_expiry_timestamp_seconds")
 
@@ -522,14 +527,14 @@ def test_the_zone_of_the_server_makes_no_difference() -> None:
 
 
 def test_counters_never_fall_and_leave_with_their_model() -> None:
-    async def pull(server: Ollama) -> None:
+    async def pull(server: RecordingOllama) -> None:
         await asyncio.sleep(1500)
         server.remove("a:latest")
 
     refused = during(600, 700, refuse)
-    watched = watch([A, B], [somebody(1, "a:latest"), somebody(2, "b:latest")], incident=pull, wrap=refused)
+    watched = watch([A, B], [build_user(1, "a:latest"), build_user(2, "b:latest")], incident=pull, wrap=refused)
     known: dict[Any, float] = {}
-    for _, metrics in watched.seen:
+    for _, metrics in watched.readings:
         counters = {key: count for key, count in metrics.items() if key[0].endswith("_total")}
         gone = {key for key in known.keys() - counters.keys() if ("model_name", "a:latest") in key[1]}
         assert known.keys() - gone <= counters.keys()
@@ -620,7 +625,9 @@ def test_a_server_that_is_gone_for_a_while_is_measured_again_afterwards() -> Non
     gone = [time for time, _ in watched.values(DECODE) if min(down) <= time <= max(down)]
     assert gone == []
     assert watched.last(DECODE) == pytest.approx(1 / 0.003)
-    assert {name for time, metrics in watched.seen if time in down for name, _ in metrics if "model" in name} == set()
+    assert {
+        name for time, metrics in watched.readings if time in down for name, _ in metrics if "model" in name
+    } == set()
     assert_nobody_harmed(watched, probes=4)
     assert len(watched.logged("target down")) == len(watched.logged("target up again")) == 1
 
@@ -639,7 +646,7 @@ def test_a_server_that_is_too_busy_to_list_its_models_is_up_and_shows_none() -> 
     assert {up for _, up in watched.values("llm_target_up")} == {1.0}
     assert watched.values("llm_target_info", version="0.33.0")
     assert not watched.values("llm_model_loaded")
-    assert watched.generated() == 0
+    assert watched.count_generate_requests() == 0
     assert watched.last("llm_target_scrape_errors_total", reason="timeout") > 3
 
 
@@ -661,10 +668,10 @@ def test_an_inventory_that_cannot_be_had_is_a_failed_scrape_with_its_reason(
     watched = watch([A], [once()], seconds=30, wrap=answering(path, answer))
     assert watched.last("llm_target_up") == 0
     assert watched.last("llm_target_scrape_errors_total", reason=reason) >= 3
-    assert sum(values(watched.seen[-1][1], "llm_target_scrape_errors_total")) == watched.last(
+    assert sum(values(watched.readings[-1][1], "llm_target_scrape_errors_total")) == watched.last(
         "llm_target_scrape_errors_total", reason=reason
     )
-    assert watched.generated() == 0
+    assert watched.count_generate_requests() == 0
     assert not watched.values("llm_model_loaded")
 
 
@@ -707,7 +714,7 @@ def test_a_version_of_a_wrong_type_is_not_shown() -> None:
 
 
 def test_a_probe_that_has_just_been_begun_is_given_up_at_the_end_like_one_under_way() -> None:
-    timeline, server = Timeline(), Ollama(A)
+    timeline, server = Timeline(), RecordingOllama(A)
     transport = OllamaTransport(server, timeline)
 
     async def work() -> None:
@@ -758,7 +765,7 @@ def test_a_part_in_memory_of_unknown_speed_is_told_once(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # whether this machine was ever measured has no say
     timeline = Timeline()
-    server = Ollama(replace(A, vram_bytes=vram_bytes))
+    server = RecordingOllama(replace(A, vram_bytes=vram_bytes))
     transport = OllamaTransport(server, timeline)
     device = DeviceSettings(name="NVIDIA L40S")
     target = new_target("o", "ollama", URL, device=device)

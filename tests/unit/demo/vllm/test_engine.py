@@ -1,192 +1,186 @@
-"""The exporter's readings of the simulated vLLM, held against what truly happened inside it."""
+"""The exporter's readings of the simulated vLLM, compared with what happened in its engine."""
 
 import math
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from phasewatch.analysis.ceiling import Counted
 from phasewatch.analysis.quantiles import QUANTILES
-from phasewatch.demo.roofline import machine
-from phasewatch.demo.vllm.load import Workload
+from phasewatch.demo.roofline import build_roofline
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
+from phasewatch.demo.vllm.workload import Workload
 from phasewatch.snapshot.target import EngineSnapshot
-from tests.support.simulation import SERVER, Simulated, Truth, readings, simulated, target
+from tests.support.simulated_vllm import SETTINGS, SimulatedServer, WindowTruth, build_target, scrape, simulate
 
-L40S = machine(DEVICE, MODEL)
+L40S = build_roofline(DEVICE, MODEL)
 
 SCENARIOS = {
-    "single stream": Workload(users=1, think=0.01, prompt=(200, 2000), output=(50, 300), most=400),
-    "batch": Workload(users=16, prompt=(200, 900), output=(50, 300), most=400),
-    "slots": Workload(users=40, think=0.5, prompt=(200, 500), output=(120, 260), most=400),
-    "prefill": Workload(users=24, think=0.5, prompt=(1500, 2500), output=(4, 12), most=16),
-    "long prompts": Workload(users=6, think=0.5, prompt=(5000, 7500), output=(40, 120), most=160),
-    "prefix cache": Workload(users=12, think=0.5, prompt=(1700, 1900), output=(50, 120), most=160, shared=1536),
-    "full cache": Workload(users=20, think=0.5, prompt=(4690, 4740), output=(280, 320), most=320),
-    "preemption": Workload(users=32, think=0.5, prompt=(1700, 2100), output=(200, 1200), most=1500),
+    "single stream": Workload(users=1, think_seconds=0.01, prompt=(200, 2000), output=(50, 300), max_tokens=400),
+    "batch": Workload(users=16, prompt=(200, 900), output=(50, 300), max_tokens=400),
+    "slots": Workload(users=40, think_seconds=0.5, prompt=(200, 500), output=(120, 260), max_tokens=400),
+    "prefill": Workload(users=24, think_seconds=0.5, prompt=(1500, 2500), output=(4, 12), max_tokens=16),
+    "long prompts": Workload(users=6, think_seconds=0.5, prompt=(5000, 7500), output=(40, 120), max_tokens=160),
+    "prefix cache": Workload(
+        users=12, think_seconds=0.5, prompt=(1700, 1900), output=(50, 120), max_tokens=160, shared_prefix=1536
+    ),
+    "full cache": Workload(users=20, think_seconds=0.5, prompt=(4690, 4740), output=(280, 320), max_tokens=320),
+    "preemption": Workload(users=32, think_seconds=0.5, prompt=(1700, 2100), output=(200, 1200), max_tokens=1500),
 }
 WINDOW = 60.0
 STEADY = (80, 110)
+"""First and last second of steady traffic."""
 
-Reading = tuple[EngineSnapshot, Truth]
+EXACT = 1e-6
+"""Relative error of figures that must agree except for rounding."""
 
-
-@pytest.fixture(scope="module")
-def read() -> Callable[[str], list[Reading]]:
-    """What was shown at each second of steady traffic, and the truth of the same window; computed once a scenario."""
-    known: dict[str, list[Reading]] = {}
-
-    def found(name: str) -> list[Reading]:
-        if name not in known:
-            known[name] = list(watched(simulated(SCENARIOS[name])))
-        return known[name]
-
-    return found
+Reading = tuple[EngineSnapshot, WindowTruth]
 
 
-def watched(server: Simulated) -> Iterator[Reading]:
+@cache
+def read(scenario: str) -> list[Reading]:
+    """What the exporter shows in each second of steady traffic, and the truth of the same window."""
+    return list(scrape_steady(simulate(SCENARIOS[scenario])))
+
+
+def scrape_steady(server: SimulatedServer) -> Iterator[Reading]:
     times = (second + 0.37 for second in range(STEADY[1]))
-    for time, reading in readings(server, target(window=WINDOW), times):
+    for time, reading in scrape(server, build_target(window=WINDOW), times):
         if time > STEADY[0]:
-            yield reading, Truth(WINDOW, server.engine.ledger.between(time - WINDOW, time))
+            yield reading, WindowTruth(WINDOW, server.engine.ledger.between(time - WINDOW, time))
 
 
-def errors(
-    pairs: list[Reading], shown: Callable[[EngineSnapshot], float | None], true: Callable[[Truth], float]
+def relative_errors(
+    scenario: str, metric: Callable[[EngineSnapshot], float | None], true: Callable[[WindowTruth], float]
 ) -> list[float]:
-    found = [(shown(reading), true(truth)) for reading, truth in pairs]
-    assert len(found) == STEADY[1] - STEADY[0]
-    return [abs((math.nan if a is None else a) / b - 1) for a, b in found]
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_decode_is_what_streams_got(name: str, read: Callable[[str], list[Reading]]) -> None:
-    pairs = read(name)
-    assert max(errors(pairs, lambda r: r.phases.decode_tokens_per_second, Truth.decode_tokens_per_second)) < 1e-6
-    assert (
-        max(
-            errors(
-                pairs, lambda r: r.phases.decode_throughput_tokens_per_second, Truth.decode_throughput_tokens_per_second
-            )
-        )
-        < 1e-6
-    )
-    assert max(errors(pairs, lambda r: r.phases.decode_streams, Truth.decode_streams)) < 1e-6
-    assert max(errors(pairs, lambda r: r.latencies.inter_token.mean, Truth.inter_token_latency_mean_seconds)) < 1e-6
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_prefill_is_what_was_computed_and_nothing_computed_again(
-    name: str, read: Callable[[str], list[Reading]]
-) -> None:
-    # A prompt is credited with its first token, so the ends of a window are off by a part of one.
-    shown = errors(
-        read(name),
-        lambda r: r.phases.prefill_throughput_tokens_per_second,
-        Truth.prefill_throughput_tokens_per_second,
-    )
-    assert statistics.median(shown) < 0.02
-    assert max(shown) < 0.05
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_time_to_the_first_token_is_what_users_waited(name: str, read: Callable[[str], list[Reading]]) -> None:
-    shown = errors(read(name), lambda r: r.latencies.time_to_first_token.mean, Truth.time_to_first_token_mean_seconds)
-    assert max(shown) < 1e-6
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_steps_are_those_that_put_something_out(name: str, read: Callable[[str], list[Reading]]) -> None:
-    shown = errors(read(name), lambda r: r.phases.engine_steps_per_second, Truth.engine_steps_per_second)
-    assert max(shown) < 1e-6
-
-
-def test_tokens_of_a_step_are_those_put_out_and_the_prompts_that_it_ended() -> None:
-    server = simulated(SCENARIOS["long prompts"])
-    server.advance(60.0)
-    truth = Truth(60.0, server.engine.ledger.between(0.0, 60.0))
-    firsts = [first for step in truth.steps for first in step.firsts]
-    told = server.engine.counters.histograms["iteration_tokens_total"]
-    assert told.sum == sum(first.computed for first in firsts) + len(firsts) + truth.decoded
-    assert sum(told.counts) == truth.putting_out < len(truth.steps)
-
-
-def test_the_hit_ratio_of_the_prefix_cache_is_that_of_the_prompts(read: Callable[[str], list[Reading]]) -> None:
-    pairs = read("prefix cache")
-    shown = errors(pairs, lambda r: r.phases.prefix_cache_hit_ratio, Truth.prefix_cache_hit_ratio)
-    assert statistics.median(shown) < 0.02
-    assert all(0.8 < (reading.phases.prefix_cache_hit_ratio or 0.0) < 0.9 for reading, _ in pairs)
-
-
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        ("single stream", 0.005),
-        ("batch", 0.005),
-        ("slots", 0.005),
-        # Steps that put out nothing are in no histogram, and read weights all the same.
-        ("prefill", 0.03),
-        ("long prompts", 0.03),
-        ("full cache", 0.01),
-        ("preemption", 0.01),
-    ],
-)
-def test_the_bandwidth_is_what_was_read(name: str, most: float, read: Callable[[str], list[Reading]]) -> None:
-    shown = errors(read(name), bandwidth, lambda truth: truth.read_bytes_per_second() / L40S.bandwidth)
-    assert statistics.median(shown) < most
+    pairs = [(metric(reading), true(truth)) for reading, truth in read(scenario)]
+    assert len(pairs) == STEADY[1] - STEADY[0]
+    return [abs((math.nan if a is None else a) / b - 1) for a, b in pairs]
 
 
 def bandwidth(reading: EngineSnapshot) -> float | None:
     return reading.ceiling.memory_bandwidth_utilization_ratio.get(Counted.DERIVED)
 
 
-def test_what_several_streams_share_is_read_by_each_and_counted_once(read: Callable[[str], list[Reading]]) -> None:
-    for reading, truth in read("prefix cache"):
-        shown = bandwidth(reading)
-        assert shown is not None
-        assert 0.85 < shown / (truth.read_bytes_per_second() / L40S.bandwidth) < 0.95
+def test_decode_metrics_are_what_streams_observed() -> None:
+    metrics: list[tuple[Callable[[EngineSnapshot], float | None], Callable[[WindowTruth], float]]] = [
+        (lambda r: r.phases.decode_tokens_per_second, WindowTruth.decode_tokens_per_second),
+        (lambda r: r.phases.decode_throughput_tokens_per_second, WindowTruth.decode_throughput_tokens_per_second),
+        (lambda r: r.phases.decode_streams, WindowTruth.decode_streams),
+        (lambda r: r.latencies.inter_token.mean, WindowTruth.inter_token_latency_mean_seconds),
+    ]
+    for scenario in SCENARIOS:
+        for metric, true in metrics:
+            assert max(relative_errors(scenario, metric, true)) < EXACT, (scenario, true.__name__)
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "preemption"])
-def test_the_operations_are_those_that_were_taken(name: str, read: Callable[[str], list[Reading]]) -> None:
-    shown = errors(
-        read(name),
-        lambda r: r.ceiling.compute_utilization_ratio.get(Counted.DERIVED),
-        lambda truth: truth.operations_per_second() / L40S.compute,
+def test_prefill_throughput_counts_computed_tokens_without_recomputed_ones() -> None:
+    # A prompt is credited with its first token, so each end of a window is off by part of a prompt.
+    for scenario in SCENARIOS:
+        errors = relative_errors(
+            scenario,
+            lambda r: r.phases.prefill_throughput_tokens_per_second,
+            WindowTruth.prefill_throughput_tokens_per_second,
+        )
+        assert statistics.median(errors) < 0.02, scenario
+        assert max(errors) < 0.05, scenario
+
+
+def test_time_to_first_token_is_what_users_observed() -> None:
+    for scenario in SCENARIOS:
+        errors = relative_errors(
+            scenario, lambda r: r.latencies.time_to_first_token.mean, WindowTruth.time_to_first_token_mean_seconds
+        )
+        assert max(errors) < EXACT, scenario
+
+
+def test_engine_steps_are_those_that_produced_output() -> None:
+    for scenario in SCENARIOS:
+        errors = relative_errors(
+            scenario, lambda r: r.phases.engine_steps_per_second, WindowTruth.engine_steps_per_second
+        )
+        assert max(errors) < EXACT, scenario
+
+
+def test_iteration_tokens_are_output_tokens_and_the_prompts_that_a_step_completes() -> None:
+    server = simulate(SCENARIOS["long prompts"])
+    server.advance(60.0)
+    truth = WindowTruth(60.0, server.engine.ledger.between(0.0, 60.0))
+    firsts = [first for step in truth.steps for first in step.first_tokens]
+    histogram = server.engine.counters.histograms["iteration_tokens_total"]
+    assert histogram.sum == sum(first.computed_tokens for first in firsts) + len(firsts) + truth.decoded
+    assert sum(histogram.counts) == truth.productive_steps < len(truth.steps)
+
+
+def test_the_prefix_cache_hit_ratio_is_that_of_the_prompts() -> None:
+    errors = relative_errors(
+        "prefix cache", lambda r: r.phases.prefix_cache_hit_ratio, WindowTruth.prefix_cache_hit_ratio
     )
-    assert statistics.median(shown) < 0.02
+    assert statistics.median(errors) < 0.02
+    assert all(0.8 < (reading.phases.prefix_cache_hit_ratio or 0.0) < 0.9 for reading, _ in read("prefix cache"))
 
 
-def test_operations_that_are_taken_again_after_a_preemption_are_not_counted(
-    read: Callable[[str], list[Reading]],
-) -> None:
+def test_bandwidth_utilization_is_what_was_read() -> None:
+    for scenario, limit in (
+        ("single stream", 0.005),
+        ("batch", 0.005),
+        ("slots", 0.005),
+        # Steps without output are in no histogram, but read the weights.
+        ("prefill", 0.03),
+        ("long prompts", 0.03),
+        ("full cache", 0.01),
+        ("preemption", 0.01),
+    ):
+        errors = relative_errors(scenario, bandwidth, lambda truth: truth.read_bytes_per_second() / L40S.bandwidth)
+        assert statistics.median(errors) < limit, scenario
+
+
+def test_bandwidth_utilization_counts_shared_blocks_once_although_each_stream_reads_them() -> None:
+    for reading, truth in read("prefix cache"):
+        utilization = bandwidth(reading)
+        assert utilization is not None
+        assert 0.85 < utilization / (truth.read_bytes_per_second() / L40S.bandwidth) < 0.95
+
+
+def test_compute_utilization_is_what_was_computed() -> None:
+    for scenario in [name for name in SCENARIOS if name != "preemption"]:
+        errors = relative_errors(
+            scenario,
+            lambda r: r.ceiling.compute_utilization_ratio.get(Counted.DERIVED),
+            lambda truth: truth.operations_per_second() / L40S.compute,
+        )
+        assert statistics.median(errors) < 0.02, scenario
+
+
+def test_compute_utilization_leaves_out_what_is_recomputed_after_a_preemption() -> None:
     for reading, truth in read("preemption"):
-        assert sum(step.again for step in truth.steps) > 0
-        shown = reading.ceiling.compute_utilization_ratio[Counted.DERIVED]
-        assert 0.8 < shown / (truth.operations_per_second() / L40S.compute) < 1
+        assert sum(step.recomputed_tokens for step in truth.steps) > 0
+        utilization = reading.ceiling.compute_utilization_ratio[Counted.DERIVED]
+        assert 0.8 < utilization / (truth.operations_per_second() / L40S.compute) < 1
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_true_inter_token_quantile_lies_inside_the_exported_edges(
-    name: str, read: Callable[[str], list[Reading]]
-) -> None:
-    for reading, truth in read(name):
-        gaps = sorted(gap for step in truth.steps for gap, count in step.gaps for _ in range(count))
-        assert [order for order, _ in reading.latencies.inter_token.quantiles] == list(QUANTILES)
-        for order, quantile in reading.latencies.inter_token.quantiles:
-            true = gaps[max(1, math.ceil(order * len(gaps))) - 1]
-            assert (quantile.lower or 0.0) <= true <= (math.inf if quantile.upper is None else quantile.upper)
+def test_true_inter_token_quantiles_are_within_the_exported_bounds() -> None:
+    for scenario in SCENARIOS:
+        for reading, truth in read(scenario):
+            gaps = sorted(gap for step in truth.steps for gap, count in step.token_gaps for _ in range(count))
+            quantiles = reading.latencies.inter_token.quantiles
+            assert [order for order, _ in quantiles] == list(QUANTILES), scenario
+            for order, quantile in quantiles:
+                true = gaps[max(1, math.ceil(order * len(gaps))) - 1]
+                upper = math.inf if quantile.upper is None else quantile.upper
+                assert (quantile.lower or 0.0) <= true <= upper, (scenario, order)
 
 
-def test_preemptions_are_counted_when_they_have_been_made_good(read: Callable[[str], list[Reading]]) -> None:
-    server = simulated(SCENARIOS["preemption"])
+def test_preemptions_are_counted_only_after_recomputation() -> None:
+    server = simulate(SCENARIOS["preemption"])
     late = 0
     for second in range(1, 80):
         server.advance(float(second))
         happened = sum(step.preempted for step in server.engine.ledger.between(0.0, second))
-        counted = server.engine.counters.numbers["num_preemptions", ""]
+        counted = server.value("num_preemptions")
         assert counted <= happened
         late += counted < happened
     assert counted > 10
@@ -194,122 +188,118 @@ def test_preemptions_are_counted_when_they_have_been_made_good(read: Callable[[s
     assert all(reading.load.preemptions_per_second for reading, _ in read("preemption"))
 
 
-def test_how_time_is_cut_changes_nothing() -> None:
-    for name in ("full cache", "preemption", "prefix cache"):
-        whole, cut = simulated(SCENARIOS[name]), simulated(SCENARIOS[name])
+def test_the_result_does_not_depend_on_how_time_is_divided() -> None:
+    for scenario in ("full cache", "preemption", "prefix cache"):
+        whole, divided = simulate(SCENARIOS[scenario]), simulate(SCENARIOS[scenario])
         whole.advance(45.0)
         for tick in range(45 * 30 + 1):
-            cut.advance(tick / 30)
-        assert cut.page() == whole.page()
+            divided.advance(tick / 30)
+        assert divided.page() == whole.page(), scenario
 
 
-def test_the_same_seed_gives_the_same_server_and_another_one_does_not() -> None:
+def test_equal_seeds_give_equal_servers_and_different_seeds_do_not() -> None:
     pages = []
     for seed in (1, 1, 2):
-        server = simulated(SCENARIOS["batch"], seed=seed)
+        server = simulate(SCENARIOS["batch"], seed=seed)
         server.advance(30.0)
         pages.append(server.page())
     assert pages[0] == pages[1] != pages[2]
 
 
-def test_the_cache_never_holds_more_than_it_has_and_loses_nothing() -> None:
-    for workload in SCENARIOS.values():
-        server = simulated(workload)
+def test_cache_usage_stays_within_0_and_1_and_returns_to_0() -> None:
+    for scenario, workload in SCENARIOS.items():
+        server = simulate(workload)
         for second in range(60):
             server.advance(float(second))
-            assert 0 <= server.engine.counters.numbers["kv_cache_usage_perc", ""] <= 1
+            assert 0 <= server.value("kv_cache_usage_perc") <= 1, (scenario, second)
         server.engine.abort_all()
-        assert server.engine.counters.numbers["kv_cache_usage_perc", ""] == 0
+        assert server.value("kv_cache_usage_perc") == 0, scenario
 
 
-def test_requests_beyond_the_queue_limit_are_refused_and_nothing_else_is() -> None:
-    flood = Workload(users=100, prompt=(200, 500), output=(100, 200), most=200)
-    for limit, refuses in ((64, True), (None, False)):
-        server = simulated(flood, settings=replace(SERVER, max_num_queued_reqs=limit))
+def test_requests_are_rejected_only_beyond_the_queue_limit() -> None:
+    flood = Workload(users=100, prompt=(200, 500), output=(100, 200), max_tokens=200)
+    for limit, rejects in ((64, True), (None, False)):
+        server = simulate(flood, settings=replace(SETTINGS, max_num_queued_reqs=limit))
         server.advance(30.0)
-        numbers = server.engine.counters.numbers
-        held = numbers["num_requests_running", ""] + numbers["num_requests_waiting", ""]
-        assert (numbers["admission_rejections", "max_num_queued_reqs"] > 0) == refuses
-        assert held <= 64 if refuses else held > 64
+        held = server.value("num_requests_running") + server.value("num_requests_waiting")
+        assert (server.value("admission_rejections", "max_num_queued_reqs") > 0) == rejects, limit
+        assert held <= 64 if rejects else held > 64, limit
 
 
-def test_a_step_reads_all_weights_and_what_its_requests_hold_and_attends_to_what_is_before() -> None:
-    server = simulated(Workload(users=1, prompt=(3000, 3000), output=(3, 3), most=3, think=99.0))
+def test_a_step_reads_all_weights_and_held_tokens_and_attends_to_preceding_tokens() -> None:
+    server = simulate(Workload(users=1, prompt=(3000, 3000), output=(3, 3), max_tokens=3, think_seconds=99.0))
     server.advance(5.0)
     steps = server.engine.ledger.between(0.0, 5.0)
-    read = [(step.read_bytes - L40S.weight_bytes) / L40S.kv_bytes for step in steps]
-    assert read == pytest.approx([2048, 3000, 3001, 3002])
+    held = [(step.read_bytes - L40S.weight_bytes) / L40S.kv_bytes for step in steps]
+    assert held == pytest.approx([2048, 3000, 3001, 3002])
     matrices = [2 * (L40S.layer_parameters * new + L40S.head_parameters * out) for new, out in ((2048, 0), (952, 1))]
     attended = [
-        (step.operations - known) / L40S.attention_operations for step, known in zip(steps, matrices, strict=False)
+        (step.operations - matrix) / L40S.attention_operations for step, matrix in zip(steps, matrices, strict=False)
     ]
     assert attended == pytest.approx([2048 * 1024, 952 * (2048 + 476)])
     assert [step.prompt_tokens for step in steps] == [2048, 952, 0, 0]
 
 
-def test_users_who_are_refused_try_again_soon_however_long_they_think_about_answers() -> None:
-    thoughtful = Workload(users=4, think=1e6, prompt=(100, 200), output=(2000, 2000), most=2000)
-    server = simulated(thoughtful, settings=replace(SERVER, max_num_queued_reqs=1))
+def test_rejected_users_retry_after_a_second_regardless_of_their_think_time() -> None:
+    thoughtful = Workload(users=4, think_seconds=1e6, prompt=(100, 200), output=(2000, 2000), max_tokens=2000)
+    server = simulate(thoughtful, settings=replace(SETTINGS, max_num_queued_reqs=1))
     server.advance(30.0)
-    # Three users, thirty seconds, and a second of patience.
-    assert 45 < server.engine.counters.numbers["admission_rejections", "max_num_queued_reqs"] < 135
+    # Three users, thirty seconds, one retry per second.
+    assert 45 < server.value("admission_rejections", "max_num_queued_reqs") < 135
 
 
-def test_nothing_is_left_of_what_came_during_a_step_that_was_given_up() -> None:
-    server = simulated(Workload(per_second=200.0, prompt=(2048, 2048), output=(5, 5), most=5))
+def test_requests_that_arrive_during_an_aborted_step_leave_nothing_behind() -> None:
+    server = simulate(Workload(per_second=200.0, prompt=(2048, 2048), output=(5, 5), max_tokens=5))
     server.advance(0.1)
     server.engine.abort_all()
-    server.crowd.begin((), 0.1)
+    server.clients.start((), 0.1)
     server.advance(5.0)
     (step,) = server.engine.ledger.between(0.0, 5.0)
     assert step.end > 0.1
-    assert (step.firsts, step.gaps) == ((), ())
-    assert server.engine.counters.numbers["generation_tokens", ""] == 0
+    assert (step.first_tokens, step.token_gaps) == ((), ())
+    assert server.value("generation_tokens") == 0
 
 
-def test_a_paused_server_queues_what_comes_and_a_resumed_one_goes_on_with_it() -> None:
-    server = simulated(Workload(users=5, prompt=(100, 200), output=(10, 20), most=20))
+def test_a_paused_server_queues_requests_and_computes_them_when_resumed() -> None:
+    server = simulate(Workload(users=5, prompt=(100, 200), output=(10, 20), max_tokens=20))
     server.engine.paused = True
     server.advance(20.0)
-    numbers = server.engine.counters.numbers
-    assert (numbers["num_requests_running", ""], numbers["num_requests_waiting", ""]) == (0, 5)
-    assert numbers["generation_tokens", ""] == 0
+    assert (server.value("num_requests_running"), server.value("num_requests_waiting")) == (0, 5)
+    assert server.value("generation_tokens") == 0
     server.engine.paused = False
     server.advance(21.0)
-    assert numbers["generation_tokens", ""] > 0
-    assert numbers["num_requests_waiting", ""] == 0
+    assert server.value("generation_tokens") > 0
+    assert server.value("num_requests_waiting") == 0
 
 
-def test_what_clients_gave_up_leaves_no_trace_but_its_tokens() -> None:
-    server = simulated(Workload(users=5, prompt=(100, 200), output=(1000, 2000), most=2000))
+def test_aborted_requests_are_counted_only_by_their_tokens() -> None:
+    server = simulate(Workload(users=5, prompt=(100, 200), output=(1000, 2000), max_tokens=2000))
     server.advance(10.0)
-    tokens = server.engine.counters.numbers["generation_tokens", ""]
+    tokens = server.value("generation_tokens")
     server.engine.abort_all()
     server.advance(11.0)
-    numbers, histograms = server.engine.counters.numbers, server.engine.counters.histograms
-    assert numbers["generation_tokens", ""] == tokens > 0
-    assert (numbers["num_requests_running", ""], numbers["num_requests_waiting", ""]) == (0, 0)
-    assert sum(histograms["e2e_request_latency_seconds"].counts) == 0
-    assert numbers["request_success", "abort"] == 0
+    assert server.value("generation_tokens") == tokens > 0
+    assert (server.value("num_requests_running"), server.value("num_requests_waiting")) == (0, 0)
+    assert sum(server.engine.counters.histograms["e2e_request_latency_seconds"].counts) == 0
+    assert server.value("request_success", "abort") == 0
 
 
-def test_a_grammar_is_waited_for_and_the_device_is_not() -> None:
-    slow = Workload(users=4, prompt=(100, 200), output=(10, 20), most=20, grammar=(5.0, 6.0))
-    server = simulated(slow)
+def test_requests_wait_for_their_grammar_even_if_the_device_is_free() -> None:
+    structured = Workload(users=4, prompt=(100, 200), output=(10, 20), max_tokens=20, grammar_seconds=(5.0, 6.0))
+    server = simulate(structured)
     server.advance(4.0)
-    assert server.engine.counters.numbers["num_requests_waiting_by_reason", "deferred"] == 4
+    assert server.value("num_requests_waiting_by_reason", "deferred") == 4
     server.advance(9.0)
-    numbers = server.engine.counters.numbers
-    assert numbers["generation_tokens", ""] > 40
+    assert server.value("generation_tokens") > 40
 
 
-def test_gauges_are_as_old_as_the_last_step() -> None:
-    # One request alone, whose first step takes long: until it is over, the page knows nothing of it.
-    server = simulated(Workload(users=1, prompt=(2048, 2048), output=(5, 5), most=5))
-    seen = []
+def test_gauges_are_updated_only_at_the_end_of_a_step() -> None:
+    # The first step of a single request takes long; until it ends, the page does not show the request.
+    server = simulate(Workload(users=1, prompt=(2048, 2048), output=(5, 5), max_tokens=5))
+    running = []
     for tick in range(2500):
         server.advance(tick / 1000)
-        seen.append(server.engine.counters.numbers["num_requests_running", ""])
+        running.append(server.value("num_requests_running"))
     first = server.engine.ledger.between(0.0, 9.0)[0]
     assert first.seconds > 0.1
-    assert seen.index(1) == math.ceil(first.end * 1000)
+    assert running.index(1) == math.ceil(first.end * 1000)

@@ -1,4 +1,4 @@
-"""The simulated page against real ones: the same samples, labels and buckets, but for what is listed here."""
+"""The simulated metrics page has the samples, labels and buckets of real ones, except those listed here."""
 
 import json
 import lzma
@@ -6,29 +6,33 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
-
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.backends.vllm.client import parse_facts, parse_server_settings
 from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.demo.vllm.counters import Counters
-from phasewatch.demo.vllm.load import Workload
-from phasewatch.demo.vllm.page import HELP, LOADING_SECONDS, metrics_page, models, server_info
-from phasewatch.demo.vllm.settings import Settings
+from phasewatch.demo.vllm.page import (
+    HELP,
+    LOADING_SECONDS,
+    build_model_list,
+    build_server_info,
+    render_metrics,
+)
+from phasewatch.demo.vllm.settings import SimulatedVllmSettings
+from phasewatch.demo.vllm.workload import Workload
 from tests.support.pages import bodies
 from tests.support.paths import RECORDINGS
-from tests.support.simulation import STARTED, simulated
+from tests.support.simulated_vllm import CREATED, simulate
 
-LIKE_OURS = (
+COMPARABLE = (
     *("single-stream", "batch-ramp", "seq-limit", "kv-saturation", "preemption", "prefill-limited"),
     *("prefill-interference", "prefix-cache", "paused", "shedding", "mfu-metrics", "restart"),
 )
 """Recordings of vLLM 0.32 with one engine and one API server, without speculation."""
 
-RUNTIME = "the Python process of a real server; ours has no memory and no files of its own to tell of"
-MIDDLEWARE = "the web framework's own metrics, for which each server has its handlers; PhaseWatch reads none"
+RUNTIME = "metrics of a real server's Python process, which the simulation does not have"
+MIDDLEWARE = "metrics of the web framework, which differ between servers and which PhaseWatch does not read"
 
-LEFT_OUT = {
+OMITTED = {
     **dict.fromkeys(
         (
             *("python_gc_objects_collected_total", "python_gc_objects_uncollectable_total"),
@@ -51,101 +55,102 @@ LEFT_OUT = {
         MIDDLEWARE,
     ),
 }
-"""Samples of a real page that ours does not have, each with the reason."""
+"""Samples of a real page that the simulated one lacks, each with the reason."""
 
 SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 Series = tuple[str, frozenset[tuple[str, str]]]
 
-OURS = {"model_name"}
+ARBITRARY_LABELS = {"model_name"}
 CONFIGURATION = "vllm:cache_config_info"
 
 
-def samples(page: str) -> Iterator[tuple[str, dict[str, str]]]:
+def read_samples(page: str) -> Iterator[tuple[str, dict[str, str]]]:
     for line in page.splitlines():
         if not line.startswith("#"):
-            found = SAMPLE.fullmatch(line)
-            assert found is not None, line
-            yield found[1], dict(LABEL.findall(found[2] or ""))
+            match = SAMPLE.fullmatch(line)
+            assert match is not None, line
+            yield match[1], dict(LABEL.findall(match[2] or ""))
 
 
-def series(page: str) -> set[Series]:
-    """Every series, but for what differs between any two servers: the model's name, and the values of settings."""
+def read_series(page: str) -> set[Series]:
+    """Every series, without what differs between any two servers: the model's name, and the values of settings."""
+
+    def normalize(name: str, label: str, value: str) -> str:
+        return "" if label in ARBITRARY_LABELS or name == CONFIGURATION else value
+
     return {
-        (
-            name,
-            frozenset((label, "" if label in OURS or name == CONFIGURATION else value) for label, value in of.items()),
-        )
-        for name, of in samples(page)
+        (name, frozenset((label, normalize(name, label, value)) for label, value in labels.items()))
+        for name, labels in read_samples(page)
     }
 
 
-def types(page: str) -> dict[str, str]:
+def read_types(page: str) -> dict[str, str]:
     return dict(line.split()[2:4] for line in page.splitlines() if line.startswith("# TYPE"))
 
 
-def longest(name: str) -> int:
+def read_max_model_len(recording: str) -> int:
     """`--max-model-len` of a recorded server."""
-    with lzma.open(RECORDINGS / f"{name}.jsonl.xz", "rt") as file:
+    with lzma.open(RECORDINGS / f"{recording}.jsonl.xz", "rt") as file:
         args = json.loads(file.readline())["server_args"]
     return int(args[args.index("--max-model-len") + 1])
 
 
-def ours(max_model_len: int = Settings().max_model_len) -> str:
-    settings = replace(Settings(), max_model_len=max_model_len)
-    return metrics_page(Counters(settings), settings, STARTED)
+def render_idle_page(max_model_len: int = SimulatedVllmSettings().max_model_len) -> str:
+    settings = replace(SimulatedVllmSettings(), max_model_len=max_model_len)
+    return render_metrics(Counters(settings), settings, CREATED)
 
 
-@pytest.mark.parametrize("name", LIKE_OURS)
-def test_a_page_has_the_series_labels_and_buckets_of_a_real_one_but_for_what_is_listed(name: str) -> None:
-    *_, (_, real) = bodies(name)
-    simulated_page = series(ours(longest(name)))
-    missing = series(real) - simulated_page
-    assert simulated_page - series(real) == set()
-    assert {of for of, _ in missing} == set(LEFT_OUT)
+def test_a_page_has_the_series_labels_and_buckets_of_a_real_one_except_the_omitted_ones() -> None:
+    for recording in COMPARABLE:
+        *_, (_, page) = bodies(recording)
+        simulated, real = read_series(render_idle_page(read_max_model_len(recording))), read_series(page)
+        assert simulated - real == set(), recording
+        assert {name for name, _ in real - simulated} == set(OMITTED), recording
 
 
-def test_what_is_left_out_is_left_out_altogether_and_has_a_reason() -> None:
-    assert not {name for name, _ in samples(ours())} & set(LEFT_OUT)
-    assert all(LEFT_OUT.values())
+def test_omitted_samples_are_omitted_entirely_and_for_a_reason() -> None:
+    assert not {name for name, _ in read_samples(render_idle_page())} & set(OMITTED)
+    assert all(OMITTED.values())
 
 
 def test_every_metric_has_the_type_that_it_has_on_a_real_page() -> None:
-    *_, (_, real) = bodies("seq-limit")
-    assert types(ours()).items() <= types(real).items()
+    *_, (_, page) = bodies("seq-limit")
+    assert read_types(render_idle_page()).items() <= read_types(page).items()
 
 
-def test_a_page_under_load_has_no_other_series_than_an_idle_one() -> None:
-    server = simulated(Workload(users=30, prompt=(100, 900), output=(5, 50), most=60))
+def test_a_page_under_load_has_the_same_series_as_an_idle_one() -> None:
+    server = simulate(Workload(users=30, prompt=(100, 900), output=(5, 50), max_tokens=60))
     idle = server.page()
     server.advance(20.0)
-    assert series(server.page()) == series(idle)
+    assert read_series(server.page()) == read_series(idle)
     assert server.page() != idle
 
 
 def test_every_metric_says_that_it_is_simulated() -> None:
-    helps = [line for line in ours().splitlines() if line.startswith("# HELP")]
-    assert len(helps) == len(types(ours()))
+    page = render_idle_page()
+    helps = [line for line in page.splitlines() if line.startswith("# HELP")]
+    assert len(helps) == len(read_types(page))
     assert all(line.endswith(HELP) for line in helps)
     assert "simulated" in HELP.lower()
-    assert all("simulated" in of["model_name"] for _, of in samples(ours()) if "model_name" in of)
+    assert all("simulated" in labels["model_name"] for _, labels in read_samples(page) if "model_name" in labels)
 
 
-def test_the_reader_finds_one_engine_with_everything_but_other_releases_metrics() -> None:
-    page = PageReader(METRIC_NAMES).read(ours())
+def test_the_exporter_reads_one_engine_with_every_metric() -> None:
+    page = PageReader(METRIC_NAMES).read(render_idle_page())
     (sample,) = page.engines.values()
-    assert page.process_start == STARTED - LOADING_SECONDS
-    assert sample.created == STARTED
+    assert page.process_start == CREATED - LOADING_SECONDS
+    assert sample.created == CREATED
     assert sample.cache_config["kv_cache_size_tokens"] == "51200"
-    read = [metric.field for metric in METRIC_NAMES.metrics]
-    assert [name for name in read if getattr(sample, name) is None] == []
+    fields = [metric.field for metric in METRIC_NAMES.metrics]
+    assert [name for name in fields if getattr(sample, name) is None] == []
 
 
-def test_what_the_server_says_of_itself_is_understood() -> None:
-    settings = Settings()
-    told = parse_facts({"version": "0.32.0"}, models(settings, 5.9))
-    assert list(told.models) == [settings.served_model_name]
-    assert told.models[settings.served_model_name].max_model_len == settings.max_model_len
-    known = parse_server_settings(server_info(settings))
-    assert (known.max_num_seqs, known.max_num_batched_tokens) == (24, 2048)
+def test_the_exporter_reads_the_model_and_the_limits() -> None:
+    settings = SimulatedVllmSettings()
+    server = parse_facts({"version": "0.32.0"}, build_model_list(settings, 5.9))
+    assert list(server.models) == [settings.served_model_name]
+    assert server.models[settings.served_model_name].max_model_len == settings.max_model_len
+    server_limits = parse_server_settings(build_server_info(settings))
+    assert (server_limits.max_num_seqs, server_limits.max_num_batched_tokens) == (24, 2048)

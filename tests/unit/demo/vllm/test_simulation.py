@@ -1,107 +1,103 @@
 import json
 from typing import Any
 
-import pytest
 import yaml
 
-from phasewatch.demo.script import CYCLE, CYCLE_SECONDS
 from phasewatch.demo.vllm.page import LOADING_SECONDS
-from phasewatch.demo.vllm.simulation import SETTINGS, SimulatedVllm, target_keys
-from tests.support.simulation import STARTED
+from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS
+from phasewatch.demo.vllm.simulation import SETTINGS, SimulatedVllm, build_target_keys
+from tests.support.simulated_vllm import CREATED
 from tests.support.targets import parse_config
 
 
-def page(server: SimulatedVllm) -> str:
-    return server.answer("GET", "/metrics").body.decode()
+def get_page(server: SimulatedVllm) -> str:
+    return server.respond("GET", "/metrics").body.decode()
 
 
-def told(server: SimulatedVllm, path: str) -> Any:
-    answer = server.answer("GET", path)
-    assert (answer.status, answer.content_type) == (200, "application/json")
-    return json.loads(answer.body)
+def get_json(server: SimulatedVllm, path: str) -> Any:
+    response = server.respond("GET", path)
+    assert (response.status, response.content_type) == (200, "application/json")
+    return json.loads(response.body)
 
 
-def test_the_page_of_metrics_is_text_as_vllm_sends_it() -> None:
-    answer = SimulatedVllm(1, STARTED).answer("GET", "/metrics")
-    assert answer.status == 200
-    assert answer.content_type == "text/plain; version=1.0.0; charset=utf-8"
-    assert f"process_start_time_seconds {STARTED - LOADING_SECONDS!r}\n" in answer.body.decode()
+def test_the_metrics_page_has_vllms_content_type_and_the_process_start() -> None:
+    response = SimulatedVllm(1, CREATED).respond("GET", "/metrics")
+    assert response.status == 200
+    assert response.content_type == "text/plain; version=1.0.0; charset=utf-8"
+    assert f"process_start_time_seconds {CREATED - LOADING_SECONDS!r}\n" in response.body.decode()
 
 
-def test_version_model_and_settings_are_told_and_the_first_two_are_plainly_simulated() -> None:
-    server = SimulatedVllm(1, STARTED)
+def test_version_and_model_say_that_they_are_simulated_and_settings_are_reported() -> None:
+    server = SimulatedVllm(1, CREATED)
     server.advance(7.0)
-    assert told(server, "/version") == {"version": "0.32.0+simulated"}
-    (model,) = told(server, "/v1/models")["data"]
+    assert get_json(server, "/version") == {"version": "0.32.0+simulated"}
+    (model,) = get_json(server, "/v1/models")["data"]
     assert "simulated" in model["id"]
     assert "simulated" in model["root"]
-    assert model["created"] == STARTED + 7
-    scheduler = told(server, "/server_info?config_format=json")["vllm_config"]["scheduler_config"]
+    assert model["created"] == CREATED + 7
+    scheduler = get_json(server, "/server_info?config_format=json")["vllm_config"]["scheduler_config"]
     assert scheduler == {"max_num_seqs": 24, "max_num_batched_tokens": 2048}
 
 
 def test_health_has_an_empty_body() -> None:
-    answer = SimulatedVllm(1, STARTED).answer("GET", "/health")
-    assert (answer.status, answer.body) == (200, b"")
+    response = SimulatedVllm(1, CREATED).respond("GET", "/health")
+    assert (response.status, response.body) == (200, b"")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
+def test_every_other_request_is_an_error_in_json() -> None:
+    for method, path, status in (
         ("GET", "/", 404),
         ("GET", "/metrics/", 404),
         ("POST", "/v1/completions", 404),
         ("GET", "", 404),
         ("POST", "/metrics", 405),
         ("DELETE", "/v1/models", 405),
-    ],
-)
-def test_whatever_else_is_asked_for_is_an_error_in_json(method: str, path: str, status: int) -> None:
-    answer = SimulatedVllm(1, STARTED).answer(method, path)
-    assert (answer.status, answer.content_type) == (status, "application/json")
-    assert json.loads(answer.body)["detail"]
+    ):
+        response = SimulatedVllm(1, CREATED).respond(method, path)
+        assert (response.status, response.content_type) == (status, "application/json"), (method, path)
+        assert json.loads(response.body)["detail"], (method, path)
 
 
-def test_the_act_is_that_of_the_time_and_of_the_offset() -> None:
-    server = SimulatedVllm(1, STARTED)
+def test_the_act_follows_from_the_time_and_the_offset() -> None:
+    server = SimulatedVllm(1, CREATED)
     assert server.act is CYCLE[0]
     server.advance(CYCLE[0].seconds)
     assert server.act is CYCLE[1]
     server.advance(CYCLE_SECONDS + 1.0)
     assert server.act is CYCLE[0]
-    begun = SimulatedVllm(1, STARTED, offset=CYCLE[0].seconds + 1.0)
-    assert begun.act is CYCLE[1]
-    begun.advance(CYCLE[1].seconds - 0.5)
-    assert begun.act is CYCLE[2]
+    with_offset = SimulatedVllm(1, CREATED, offset=CYCLE[0].seconds + 1.0)
+    assert with_offset.act is CYCLE[1]
+    with_offset.advance(CYCLE[1].seconds - 0.5)
+    assert with_offset.act is CYCLE[2]
 
 
-def test_a_server_that_begins_in_the_middle_of_an_act_has_users_at_once() -> None:
-    server = SimulatedVllm(1, STARTED, offset=CYCLE[0].seconds + 20.0)
+def test_a_server_that_starts_in_the_middle_of_an_act_has_users_at_once() -> None:
+    server = SimulatedVllm(1, CREATED, offset=CYCLE[0].seconds + 20.0)
     server.advance(8.0)
-    assert "num_requests_running" in page(server)
+    assert "num_requests_running" in get_page(server)
     assert len(server.truth.between(0.0, 8.0)) > 50
 
 
 def test_time_does_not_go_back() -> None:
-    server = SimulatedVllm(1, STARTED)
+    server = SimulatedVllm(1, CREATED)
     server.advance(20.0)
-    before = page(server)
+    before = get_page(server)
     server.advance(10.0)
-    assert page(server) == before
+    assert get_page(server) == before
     server.advance(20.0)
-    assert page(server) == before
+    assert get_page(server) == before
 
 
-def test_how_time_is_cut_changes_nothing_even_across_acts() -> None:
-    whole, cut = SimulatedVllm(3, STARTED), SimulatedVllm(3, STARTED)
+def test_the_result_does_not_depend_on_how_time_is_divided_even_across_acts() -> None:
+    whole, divided = SimulatedVllm(3, CREATED), SimulatedVllm(3, CREATED)
     for tick in range(int(CYCLE_SECONDS * 10)):
-        cut.advance(tick / 10)
+        divided.advance(tick / 10)
     whole.advance(CYCLE_SECONDS - 0.1)
-    assert page(whole) == page(cut)
+    assert get_page(whole) == get_page(divided)
 
 
-def test_the_keys_are_those_of_a_target() -> None:
-    entry = {"name": "simulated", "backend": "vllm", "url": "http://127.0.0.1:1", **target_keys()}
+def test_the_target_keys_are_valid_configuration() -> None:
+    entry = {"name": "simulated", "backend": "vllm", "url": "http://127.0.0.1:1", **build_target_keys()}
     text = yaml.safe_dump({"targets": [entry]})
     (target,) = parse_config(text).targets
     assert target.server.max_num_seqs == SETTINGS.max_num_seqs

@@ -1,6 +1,6 @@
-"""What a simulated model is made of: its tensors and sizes, told as Ollama tells them of a GGUF file.
+"""Tensors and metadata of a simulated model, as Ollama reports them from a GGUF file.
 
-Names, order and shapes of the tensors are those of a Llama as llama.cpp converts it, and as Ollama 0.33 lists them.
+Names, order and shapes of the tensors are those of a Llama converted by llama.cpp, as Ollama 0.33 lists them.
 """
 
 import math
@@ -15,18 +15,18 @@ _MILLION: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
-    """The dimensions of a Llama; by default those of a tiny one that a real Ollama was recorded with.
+class GgufMetadata:
+    """The dimensions of a Llama, from which its metadata follow. The defaults are those of the recorded tiny model.
 
     Attributes:
-        layers: transformer blocks.
-        width: of the hidden state.
-        heads: of attention.
-        kv_heads: of them, those with keys and values of their own.
+        layers: number of transformer blocks.
+        width: size of the hidden state.
+        heads: number of attention heads.
+        kv_heads: number of key-value heads.
         feed_forward: width of the feed-forward layers.
-        vocabulary: tokens that it knows.
-        quantization: name of its quantization, as Ollama shows it.
-        weight_type: type of its weight matrices. Real files of a `_K_M` keep some of them in more bits.
+        vocabulary: number of tokens in the vocabulary.
+        quantization: name of the quantization, as Ollama shows it.
+        weight_type: GGML type of all weight matrices. Real `_K_M` files keep some of them at a higher precision.
     """
 
     layers: int = 12
@@ -40,37 +40,41 @@ class Anatomy:
 
     @property
     def parameters(self) -> int:
-        """How many numbers all tensors hold."""
-        return sum(math.prod(tensor["shape"]) for tensor in self.tensors())
+        """Number of parameters in all tensors."""
+        return sum(math.prod(tensor["shape"]) for tensor in self.list_tensors())
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all tensors."""
+        """Size of all tensors, bytes."""
         return sum(
             math.prod(tensor["shape"]) // TYPE_SIZES[tensor["type"]][1] * TYPE_SIZES[tensor["type"]][0]
-            for tensor in self.tensors()
+            for tensor in self.list_tensors()
         )
 
     @property
     def kv_cache_bytes_per_token(self) -> int:
-        """Bytes of the keys and values of a token at 16 bits: 2 x layers x kv_heads x head_dim x 2."""
+        """Size of one token's keys and values at 16 bits, bytes: 2 x layers x kv_heads x head_dim x 2."""
         return 4 * self.layers * self.kv_heads * (self.width // self.heads)
 
-    def parameter_size(self) -> str:
-        """The parameters in the words of Ollama's `parameter_size` (format/format.go, `HumanNumber`)."""
+    def format_parameter_size(self) -> str:
+        """The number of parameters as Ollama's `parameter_size` (format/format.go, `HumanNumber`)."""
         if self.parameters >= _BILLION:
             return f"{self.parameters / _BILLION:.1f}B"
         return f"{self.parameters / _MILLION:.2f}M"
 
-    def tensors(self) -> list[dict[str, Any]]:
-        """The tensors, as /api/show lists them."""
+    def list_tensors(self) -> list[dict[str, Any]]:
+        """The key `tensors` of /api/show."""
         return [
             {"name": f"{name}.weight", "type": self.weight_type if len(shape) > 1 else "F32", "shape": shape}
-            for name, shape in self._shapes()
+            for name, shape in self._list_shapes()
         ]
 
-    def model_info(self, train_context: int) -> dict[str, Any]:
-        """The keys of the GGUF file, as /api/show tells them; the tokenizer's lists are left out there, too."""
+    def build_model_info(self, train_context: int) -> dict[str, Any]:
+        """The key `model_info` of /api/show. As in Ollama, the lists of the tokenizer are null.
+
+        Args:
+            train_context: context length that the model was trained with, tokens.
+        """
         return {
             "general.architecture": "llama",
             "general.file_type": 1,
@@ -95,7 +99,7 @@ class Anatomy:
             "tokenizer.ggml.tokens": None,
         }
 
-    def _shapes(self) -> Iterator[tuple[str, list[int]]]:
+    def _list_shapes(self) -> Iterator[tuple[str, list[int]]]:
         kv_width = self.width // self.heads * self.kv_heads
         yield "output", [self.width, self.vocabulary]
         yield "output_norm", [self.width]
