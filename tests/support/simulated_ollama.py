@@ -16,12 +16,11 @@ from typing import Any, Final, Protocol, Self
 
 import httpx
 
-from phasewatch.demo.http_response import HttpResponse
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.model import Model
 from phasewatch.demo.ollama.scheduler import Exchange
 from phasewatch.demo.ollama.server import HttpRequest, SimulatedOllama
-from phasewatch.scrape.http import HTTP_OK
+from phasewatch.scrape.http import HTTP_OK, Response
 from tests.support.timeline import EPOCH, START, Timeline
 
 URL: Final = "http://127.0.0.1:11434"
@@ -169,7 +168,7 @@ class FakeOllama:
 
     def respond(
         self, connection: socket.socket, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> HttpResponse | None:
+    ) -> Response | None:
         """Wait for the response to a request; None if the client has disconnected, or the test is over."""
         with self._lock:
             exchange = self.ollama.request(self.now(), method, path, headers, body)

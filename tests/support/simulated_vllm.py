@@ -12,10 +12,10 @@ from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.backends.vllm.scraper import resolve_vllm_devices
 from phasewatch.backends.vllm.totals import PAGE_RULES
 from phasewatch.config.settings import DeviceSettings, ServerSettings, Target
-from phasewatch.demo.ledger import EngineStep
-from phasewatch.demo.roofline import build_roofline
 from phasewatch.demo.vllm.engine import Engine
+from phasewatch.demo.vllm.ledger import EngineStep
 from phasewatch.demo.vllm.page import VERSION, render_metrics
+from phasewatch.demo.vllm.roofline import build_roofline
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
 from phasewatch.demo.vllm.workload import Workload, WorkloadGenerator

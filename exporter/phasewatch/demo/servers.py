@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import uvicorn
+from starlette import responses
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from phasewatch.demo.http_response import HttpResponse
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.scheduler import Exchange
+from phasewatch.scrape.http import Response
 from phasewatch.web.server import Server, bind
 
 HOST: Final = "127.0.0.1"
@@ -41,7 +41,7 @@ class Vllm(Protocol):
     def advance(self, now: float) -> None:
         """Process all events up to `now`."""
 
-    def respond(self, method: str, path: str) -> HttpResponse:
+    def respond(self, method: str, path: str) -> Response:
         """The response to a request."""
 
 
@@ -105,7 +105,7 @@ def build_vllm_application(vllm: Vllm, clock: Clock) -> Starlette:
         clock: its clock.
     """
 
-    async def respond(request: Request) -> Response:
+    async def respond(request: Request) -> responses.Response:
         vllm.advance(clock())
         response = vllm.respond(request.method, request.url.path)
         return _to_starlette(response)
@@ -124,13 +124,13 @@ def build_ollama_application(ollama: Ollama, clock: Clock) -> Starlette:
     def now() -> int:
         return round(clock() * SECOND)
 
-    async def respond(request: Request) -> Response:
+    async def respond(request: Request) -> responses.Response:
         body = await request.body()
         exchange = ollama.request(now(), request.method, request.url.path, request.headers, body)
         while exchange.response is None:
             if request.state.server.should_exit or await request.is_disconnected():
                 ollama.cancel(now(), exchange)
-                return Response(status_code=_GIVEN_UP)
+                return responses.Response(status_code=_GIVEN_UP)
             event = ollama.next_event()
             until_event = POLL_SECONDS if event is None else (event - now()) / SECOND
             await asyncio.sleep(min(POLL_SECONDS, max(0.0, until_event)))
@@ -140,11 +140,11 @@ def build_ollama_application(ollama: Ollama, clock: Clock) -> Starlette:
     return _build_application(respond)
 
 
-def _to_starlette(response: HttpResponse) -> Response:
-    return Response(response.body, response.status, {"Content-Type": response.content_type})
+def _to_starlette(response: Response) -> responses.Response:
+    return responses.Response(response.body, response.status, {"Content-Type": response.content_type})
 
 
-def _build_application(respond: Callable[[Request], Awaitable[Response]]) -> Starlette:
+def _build_application(respond: Callable[[Request], Awaitable[responses.Response]]) -> Starlette:
     application = Starlette(routes=[Route("/{path:path}", respond, methods=_METHODS)])
     application.router.redirect_slashes = False
     return application

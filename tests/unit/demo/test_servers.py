@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from phasewatch.demo.http_response import HttpResponse
 from phasewatch.demo.ollama.model import Model
 from phasewatch.demo.ollama.scheduler import Exchange
 from phasewatch.demo.servers import (
@@ -20,6 +19,7 @@ from phasewatch.demo.servers import (
     build_vllm_application,
     serve_all,
 )
+from phasewatch.scrape.http import Response
 from tests.support.processes import PATIENCE
 from tests.support.simulated_ollama import RecordingOllama
 
@@ -37,9 +37,9 @@ class FakeVllm:
     def advance(self, now: float) -> None:
         self.now = now
 
-    def respond(self, method: str, path: str) -> HttpResponse:
+    def respond(self, method: str, path: str) -> Response:
         self.requests.append((method, path))
-        return HttpResponse(418, "text/odd; charset=utf-8", f"{self.now:g}".encode())
+        return Response(418, "text/odd; charset=utf-8", f"{self.now:g}".encode())
 
 
 def now() -> float:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from phasewatch.demo.http_response import HttpResponse
 from phasewatch.demo.ollama.go_time import LONGEST_DURATION, SECOND, parse_duration
+from phasewatch.scrape.http import Response
 
 _INTEGERS: Final = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "draft_num_predict")
 _OTHER_INTEGERS: Final = ("num_predict", "num_keep", "seed", "top_k")
@@ -24,17 +24,17 @@ _GO_KINDS: Final = {str: "string", bool: "bool", dict: "object", list: "array", 
 _GO_TYPES: Final = {str: "string", bool: "bool", dict: "map[string]interface {}", list: "[]int"}
 
 
-def build_json_response(body: Mapping[str, Any], status: int = 200) -> HttpResponse:
+def build_json_response(body: Mapping[str, Any], status: int = 200) -> Response:
     """A response with a JSON object."""
-    return HttpResponse(status, "application/json; charset=utf-8", json.dumps(body).encode())
+    return Response(status, "application/json; charset=utf-8", json.dumps(body).encode())
 
 
-def build_text_response(status: int, body: bytes) -> HttpResponse:
+def build_text_response(status: int, body: bytes) -> Response:
     """One of the few responses that are plain text."""
-    return HttpResponse(status, "text/plain; charset=utf-8", body)
+    return Response(status, "text/plain; charset=utf-8", body)
 
 
-def build_error_response(status: int, message: str) -> HttpResponse:
+def build_error_response(status: int, message: str) -> Response:
     """An error in Ollama's format."""
     return build_json_response({"error": message}, status)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from phasewatch.demo.http_response import HttpResponse
 from phasewatch.demo.ollama.api import GenerateRequest, Refusal, RunnerOptions, build_error_response
 from phasewatch.demo.ollama.completion import Completion, simulate_completion
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.harm_ledger import Harm, HarmEvent, HarmLedger
 from phasewatch.demo.ollama.model import Model
+from phasewatch.scrape.http import Response
 
 LOAD_OVERHEAD: Final = 700_000
 """`load_duration` of a model that is already loaded, as recorded."""
@@ -34,7 +34,7 @@ _BUSY: Final = "server busy, please try again.  maximum pending requests exceede
 class Exchange:
     """An HTTP request in progress: `response` is None until it is complete."""
 
-    response: HttpResponse | None = None
+    response: Response | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -120,7 +120,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, build_response: Callable[[LlmRequest], HttpResponse], *, keep_alive: int, max_loaded: int, max_queue: int
+        self, build_response: Callable[[LlmRequest], Response], *, keep_alive: int, max_loaded: int, max_queue: int
     ) -> None:
         self.ledger = HarmLedger()
         self.runners: dict[str, Runner] = {}

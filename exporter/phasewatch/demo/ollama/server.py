@@ -11,7 +11,6 @@ from datetime import UTC, tzinfo
 from ipaddress import ip_address
 from typing import Any, Final
 
-from phasewatch.demo.http_response import HttpResponse
 from phasewatch.demo.ollama.api import (
     GenerateRequest,
     Refusal,
@@ -27,6 +26,7 @@ from phasewatch.demo.ollama.go_time import SECOND, format_timestamp
 from phasewatch.demo.ollama.harm_ledger import Harm, HarmLedger
 from phasewatch.demo.ollama.model import Model
 from phasewatch.demo.ollama.scheduler import LOAD_OVERHEAD, Exchange, LlmRequest, Runner, Scheduler
+from phasewatch.scrape.http import Response
 
 _METHODS: Final = {
     "/": "GET",
@@ -150,7 +150,7 @@ class SimulatedOllama:
         """Process all events up to `now`."""
         self._scheduler.advance(now)
 
-    def _build_inventory_response(self, request: HttpRequest) -> HttpResponse:
+    def _build_inventory_response(self, request: HttpRequest) -> Response:
         if request.path == "/":
             return build_text_response(200, b"Ollama is running")
         if request.path == "/api/version":
@@ -234,7 +234,7 @@ class SimulatedOllama:
             "done_reason": done_reason,
         }
 
-    def _build_generate_response(self, request: LlmRequest) -> HttpResponse:
+    def _build_generate_response(self, request: LlmRequest) -> Response:
         completion = request.completion
         if completion is None:
             return build_json_response(self._build_body(request.generate, request.assigned, "load"))

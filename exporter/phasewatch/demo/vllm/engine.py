@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from phasewatch.demo.ledger import EngineStep, FirstToken, TruthLedger
-from phasewatch.demo.roofline import Roofline, StepCost, StepWork
 from phasewatch.demo.vllm.counters import Counters
+from phasewatch.demo.vllm.ledger import EngineStep, FirstToken, TruthLedger
+from phasewatch.demo.vllm.roofline import Roofline, StepCost, StepWork
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence, StepPart
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 from phasewatch.demo.vllm.workload import WorkloadGenerator

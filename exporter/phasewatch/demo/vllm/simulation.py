@@ -5,14 +5,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from phasewatch.demo.http_response import HttpResponse
-from phasewatch.demo.ledger import TruthLedger
-from phasewatch.demo.roofline import build_roofline
 from phasewatch.demo.vllm.engine import Engine
+from phasewatch.demo.vllm.ledger import TruthLedger
 from phasewatch.demo.vllm.page import VERSION, build_model_list, build_server_info, render_metrics
+from phasewatch.demo.vllm.roofline import build_roofline
 from phasewatch.demo.vllm.script import Act, find_act
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 from phasewatch.demo.vllm.workload import WorkloadGenerator
+from phasewatch.scrape.http import Response
 
 DEVICE: Final = "NVIDIA L40S"
 
@@ -63,14 +63,14 @@ class SimulatedVllm:
             self._now = now
             self._engine.advance(now)
 
-    def respond(self, method: str, path: str) -> HttpResponse:
+    def respond(self, method: str, path: str) -> Response:
         """The response to a request; a query in `path` is ignored."""
         page = path.partition("?")[0]
         if page == "/metrics":
             text = render_metrics(self._engine.counters, SETTINGS, self._created)
-            response = HttpResponse(200, _TEXT, text.encode())
+            response = Response(200, _TEXT, text.encode())
         elif page == "/health":
-            response = HttpResponse(200, _JSON, b"")
+            response = Response(200, _JSON, b"")
         elif page == "/version":
             response = _build_json_response(200, {"version": VERSION})
         elif page == "/v1/models":
@@ -101,5 +101,5 @@ def build_target_keys() -> dict[str, Any]:
     }
 
 
-def _build_json_response(status: int, value: Any) -> HttpResponse:
-    return HttpResponse(status, _JSON, json.dumps(value).encode())
+def _build_json_response(status: int, value: Any) -> Response:
+    return Response(status, _JSON, json.dumps(value).encode())

@@ -10,7 +10,7 @@ import pytest
 
 from phasewatch.analysis.ceiling import Counted
 from phasewatch.analysis.quantiles import QUANTILES
-from phasewatch.demo.roofline import build_roofline
+from phasewatch.demo.vllm.roofline import build_roofline
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
 from phasewatch.demo.vllm.workload import Workload
 from phasewatch.snapshot.target import EngineSnapshot

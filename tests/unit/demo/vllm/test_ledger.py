@@ -1,4 +1,4 @@
-from phasewatch.demo.ledger import KEPT_SECONDS, EngineStep, TruthLedger
+from phasewatch.demo.vllm.ledger import KEPT_SECONDS, EngineStep, TruthLedger
 
 
 def build_step(end: float) -> EngineStep:
