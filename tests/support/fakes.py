@@ -104,11 +104,16 @@ def _handler(answer: Callable[[str, Mapping[str, str]], tuple[int, bytes]]) -> t
     return Handler
 
 
-def program(*arguments: str, environment: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-    """Start the program; the environment of whoever runs the tests has no say in it."""
+def program(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    entry: tuple[str, ...] = ("-m", "phasewatch"),
+    **options: Any,
+) -> subprocess.Popen[str]:
+    """Start the program, or whatever else Python enters; the environment of whoever runs the tests has no say in it."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_DISTURBING)}
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "phasewatch", *arguments],
+        [sys.executable, "-W", "error", *entry, *arguments],
         env={**inherited, **(environment or {})},
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -127,10 +132,11 @@ class Exporter:
         verify: ssl.SSLContext | bool = False,
         listen: tuple[str, ...] = ("--web.listen-address", "127.0.0.1:0"),
         command: str = "serve",
+        entry: tuple[str, ...] = ("-m", "phasewatch"),
     ) -> None:
         self.lines: list[str] = []
         self._client = httpx.Client(trust_env=False, verify=verify, timeout=PATIENCE)
-        self.process = program(command, *listen, *arguments, environment=environment)
+        self.process = program(command, *listen, *arguments, environment=environment, entry=entry)
         self._reader = threading.Thread(target=self._read)
 
     def _read(self) -> None:

@@ -91,7 +91,7 @@ class MetricTable:
 
     Attributes:
         metrics: the rows.
-        prefixes: with which the names of samples begin, one of them each.
+        prefixes: with which the names of samples begin, one of them each; an empty one for names without a prefix.
         absent: message for a good page that has none of these metrics: what is missing and what to check.
     """
 
@@ -106,6 +106,12 @@ class MetricTable:
         for name, slot in self._list_slots():
             slots[name] = (*slots.get(name, ()), slot)
         return slots
+
+    @cached_property
+    def beginnings(self) -> tuple[str, ...]:
+        """How the lines of the samples begin."""
+        bare = self.slots if "" in self.prefixes else ()
+        return (*filter(None, self.prefixes), *bare)
 
     @cached_property
     def numbers(self) -> Mapping[str, tuple[MetricSlot, ...]]:

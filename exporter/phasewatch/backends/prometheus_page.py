@@ -63,7 +63,7 @@ class PageReader:
 
     def __init__(self, table: MetricTable) -> None:
         self._table = table
-        self._starts = (*table.prefixes, PROCESS_START)
+        self._beginnings = (*table.beginnings, PROCESS_START)
         self._by_text: dict[str, _Series] = {}
         self._by_identity: dict[_Identity, _Series] = {}
 
@@ -89,7 +89,7 @@ class PageReader:
         by_text: dict[str, _Series] = {}
         first_seen: dict[_Identity, _Series] = {}
         for number, line in enumerate(text.split("\n"), start=1):
-            if not line.startswith(self._starts):
+            if not line.startswith(self._beginnings):
                 continue
             series_text, _, value_text = line.rpartition(" ")
             series = self._by_text.get(series_text)

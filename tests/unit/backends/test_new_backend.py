@@ -1,0 +1,101 @@
+"""A new kind of server is one folder and one line: everything asks the `Backend`, and nothing else has to change."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phasewatch import backends
+from phasewatch.cli.main import main
+from tests.support.fakes import Exporter, FakeVllm
+from tests.support.paths import ROOT
+from tests.support.plain_counters import PLAIN_COUNTERS
+
+LABELS = {"target": "kettle", "backend": "plain_counters"}
+REGISTERED = """
+import sys
+from phasewatch import backends
+from phasewatch.cli.main import main
+from tests.support.plain_counters import PLAIN_COUNTERS
+backends.BACKENDS = (*backends.BACKENDS, PLAIN_COUNTERS)
+sys.exit(main())
+"""
+
+
+def counters(prompt: float, prompt_seconds: float, predicted: float, predicted_seconds: float) -> str:
+    values = {
+        "prompt_tokens_total": prompt,
+        "prompt_seconds_total": prompt_seconds,
+        "tokens_predicted_total": predicted,
+        "tokens_predicted_seconds_total": predicted_seconds,
+    }
+    return "".join(f"# TYPE {name} counter\n{name} {value}\n" for name, value in values.items())
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "BACKENDS", (*backends.BACKENDS, PLAIN_COUNTERS))
+
+
+def configuration(folder: Path, url: str = "http://127.0.0.1:9", **keys: object) -> Path:
+    path = folder / "phasewatch.yml"
+    target = {"name": "kettle", "backend": "plain_counters", "url": url, **keys}
+    path.write_text(json.dumps({"targets": [target]}))
+    return path
+
+
+@pytest.mark.usefixtures("registered")
+def test_check_knows_it_with_its_unused_and_its_refused_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--config.file", str(configuration(tmp_path, probe={"enabled": True}))]) == 0
+    assert capsys.readouterr() == (
+        "configuration valid: 1 target(s)\n",
+        "note: targets[0].probe: accepted, but not used: a plain_counters target is never sent a prompt\n",
+    )
+    assert main(["check", "--config.file", str(configuration(tmp_path, model={"kv_cache_dtype": "fp8"}))]) == 1
+    assert capsys.readouterr().err == "targets[0].model.kv_cache_dtype: a plain_counters target has no KV cache\n"
+
+
+def test_without_its_line_it_is_an_unknown_backend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--config.file", str(configuration(tmp_path))]) == 1
+    complaint = "targets[0].backend: expected 'vllm' or 'ollama', found 'plain_counters'\n"
+    assert capsys.readouterr().err == complaint
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_recording_of_it_is_replayed_into_speeds_of_both_phases(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kettle.jsonl"
+    pages = [(0.0, counters(0, 0, 0, 0)), (10.0, counters(1200, 1.5, 100, 5.0))]
+    lines = [{"kind": "scrape", "t": time, "took": 0.0, "status": 200, "body": body} for time, body in pages]
+    path.write_text(
+        "".join(json.dumps(line) + "\n" for line in [{"kind": "header", "engine": "plain_counters"}, *lines])
+    )
+    assert main(["replay", str(path), "--format", "json"]) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    values = {metric["name"]: metric["value"] for metric in last["metrics"]}
+    assert {name: values[name] for name in values if name.startswith(("llm_prefill", "llm_decode"))} == {
+        "llm_prefill_tokens_per_second": 800.0,
+        "llm_prefill_throughput_tokens_per_second": 120.0,
+        "llm_prefill_streams": 0.15,
+        "llm_decode_tokens_per_second": 20.0,
+        "llm_decode_throughput_tokens_per_second": 10.0,
+        "llm_decode_streams": 0.5,
+    }
+
+
+def test_serve_shows_it_on_metrics_and_on_the_landing_page(tmp_path: Path) -> None:
+    script = tmp_path / "registered.py"
+    script.write_text(REGISTERED)
+    with FakeVllm(counters(0, 0, 0, 0).encode()) as server:
+        path = configuration(tmp_path, server.url, interval="100ms")
+        environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'exporter'}"}
+        with Exporter("--config.file", str(path), entry=(str(script),), environment=environment) as exporter:
+            exporter.shows(1.0, "llm_target_up", **LABELS)
+            server.page = counters(1200, 1.5, 100, 5.0).encode()
+            exporter.shows(20.0, "llm_decode_tokens_per_second", **LABELS)
+            exporter.shows(800.0, "llm_prefill_tokens_per_second", **LABELS)
+            page = exporter.ask("/").text
+            assert "no ceiling: set <code>device</code> and <code>model</code> in the configuration" in page
