@@ -45,8 +45,8 @@ from phasewatch.demo.ollama import demo_models as ollama_models
 from phasewatch.demo.ollama import users as ollama_users
 from phasewatch.demo.ollama.model import Model
 from phasewatch.demo.prometheus import DEFAULT_PORT as PROMETHEUS_PORT
-from phasewatch.demo.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
 from phasewatch.demo.run import OLLAMA_NAME, PROBE_BUDGET, PROBE_INTERVAL, VLLM_INTERVAL, VLLM_NAME
+from phasewatch.demo.vllm.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
 from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, METRICS_TO_WATCH
 from phasewatch.demo.vllm.simulation import DEVICE, SETTINGS
 from phasewatch.hardware import facts
