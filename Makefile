@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test coverage lint format alerts dashboards deploy bench clean
+.PHONY: help install run demo test coverage lint format alerts dashboards deploy graph bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ dashboards: $(INSTALLED)  ## Write the Grafana dashboards anew, from the modules
 
 deploy: $(INSTALLED)  ## Write the Kubernetes rules anew, from alerts/
 	$(BIN)/python deploy/kubernetes/generate.py
+
+graph: $(INSTALLED)  ## Draw the import graph of docs/architecture.md from the code
+	$(BIN)/python scripts/import_graph.py
 
 bench: $(INSTALLED)  ## Measure speed and memory (about a minute; MEMORY_SECONDS=600 for the long memory run)
 	$(BIN)/python bench/bench.py
