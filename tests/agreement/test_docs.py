@@ -25,12 +25,12 @@ from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
 from phasewatch.backends.ollama import snapshot as reading
-from phasewatch.backends.ollama.inventory import LoadedModel, ModelDetails, OllamaVersion, parse_version
+from phasewatch.backends.ollama.inventory import LoadedModel, OllamaVersion, parse_version
 from phasewatch.backends.ollama.probes import request as prompt
 from phasewatch.backends.ollama.probes import response as answer
 from phasewatch.backends.ollama.probes import result as outcome
 from phasewatch.backends.ollama.probes import scheduling as policy
-from phasewatch.backends.ollama.probes.response import ProbeError, ProbeReason
+from phasewatch.backends.ollama.probes.response import ProbeError
 from phasewatch.backends.ollama.scraper import PROBE_TICK, OllamaScraper
 from phasewatch.backends.vllm.metric_names import UPSTREAM, Kind
 from phasewatch.base import units
@@ -57,7 +57,8 @@ from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from phasewatch.scrape.scraper import Job
-from phasewatch.snapshot.probes import DiscardReason, SkipReason
+from phasewatch.snapshot.models import ModelDetails
+from phasewatch.snapshot.probes import DiscardReason, ProbeReason, SkipReason
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.security import _WebSchema, load_web_config
 from tests.support.model_folders import config, write_json

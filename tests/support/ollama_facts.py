@@ -5,9 +5,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, ModelDetails, StoredModel
+from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, StoredModel
 from phasewatch.backends.ollama.probes.response import ProbeTimings, extract_timings
 from phasewatch.scrape.http import Response
+from phasewatch.snapshot.models import ModelDetails
 from tests.support.paths import RECORDINGS
 
 A: Final = "a" * 64

@@ -1,14 +1,35 @@
-"""What is counted of the probes of one model. It outlives the model's time in memory: counters never fall."""
+"""Probe counters of one model and the reasons that label them; they outlive its time in memory, so that none falls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from phasewatch.backends.ollama.probes.response import ProbeReason
+
+class ProbeReason(StrEnum):
+    """Why a probe failed: the `reason` label of `llm_probe_failures_total`, and the same word in logs.
+
+    The first eight are those of a scrape.
+    """
+
+    CONNECT = "connect"
+    TIMEOUT = "timeout"
+    TLS = "tls"
+    HTTP_STATUS = "http_status"
+    AUTH = "auth"
+    TOO_LARGE = "too_large"
+    PARSE = "parse"
+    INTERNAL = "internal"
+    BUSY = "busy"
+    MODEL_GONE = "model_gone"
+    UNSUPPORTED = "unsupported"
+    CONTEXT_EXCEEDED = "context_exceeded"
+    NOT_DONE = "not_done"
+    NO_NUMBERS = "no_numbers"
+    IMPLAUSIBLE = "implausible"
 
 
 class SkipReason(StrEnum):
-    """Why a probe that was due was not sent: the `reason` label of `llm_probes_skipped_total`."""
+    """Why a due probe was not sent: the `reason` label of `llm_probes_skipped_total`."""
 
     QUARANTINED = "quarantined"
     REPLACED = "replaced"
@@ -26,7 +47,7 @@ class SkipReason(StrEnum):
 
 
 class DiscardReason(StrEnum):
-    """Why a probe that was answered counts for nothing: the `reason` label of `llm_probes_discarded_total`."""
+    """Why an answered probe gave no measurement: the `reason` label of `llm_probes_discarded_total`."""
 
     FIRST_AFTER_LOAD = "first_after_load"
     TOO_FEW_TOKENS = "too_few_tokens"
@@ -35,19 +56,19 @@ class DiscardReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """The probes of one model so far.
+    """Totals over the probes of one model, and figures of the newest.
 
     Attributes:
         probes: requests sent.
-        failures: those that failed, by reason.
-        discarded: those that were answered and count for nothing, by reason.
-        skipped: probes that were due and not sent, by reason.
+        failures: failed probes by reason.
+        discarded: probes answered without a usable measurement, by reason.
+        skipped: probes due but not sent, by reason.
         caused_reloads: probes that made the server load the model.
         success: whether the newest probe was answered; None before the first.
-        duration: seconds that the newest probe took, by our clock.
-        last_success: Unix time of the newest answer that counts.
-        queue_seconds: how long the newest answered probe waited for its turn.
-        load_seconds: how long the newest load took that a probe has seen.
+        duration: duration of the newest probe by our clock, seconds.
+        last_success: Unix time of the newest usable measurement.
+        queue_seconds: queueing time of the newest answered probe.
+        load_seconds: duration of the newest model load that a probe observed.
     """
 
     probes: int = 0
@@ -63,15 +84,15 @@ class ProbeRecord:
 
 
 def count_skip(record: ProbeRecord, reason: SkipReason) -> ProbeRecord:
-    """The record after a probe that was not sent."""
+    """Add a probe that was not sent."""
     return replace(record, skipped={**record.skipped, reason: record.skipped[reason] + 1})
 
 
 def count_failure(record: ProbeRecord, reason: ProbeReason) -> ProbeRecord:
-    """The record after a probe that failed."""
+    """Add a failed probe."""
     return replace(record, success=False, failures={**record.failures, reason: record.failures[reason] + 1})
 
 
 def count_discard(record: ProbeRecord, reason: DiscardReason) -> ProbeRecord:
-    """The record after a probe whose answer counts for nothing."""
+    """Add a probe that was answered without a usable measurement."""
     return replace(record, success=True, discarded={**record.discarded, reason: record.discarded[reason] + 1})

@@ -9,11 +9,11 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.backends.ollama.inventory import ModelDetails
 from phasewatch.base.errors import Reason
 from phasewatch.base.units import human_duration
 from phasewatch.config.resolve import Limits, Target
 from phasewatch.snapshot.health import Health, Trouble
+from phasewatch.snapshot.models import ModelDetails
 from phasewatch.snapshot.probes import ProbeRecord
 
 

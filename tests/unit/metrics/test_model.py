@@ -8,13 +8,20 @@ import pytest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
-from phasewatch.backends.ollama.probes.response import ProbeReason
 from phasewatch.config.resolve import Target
 from phasewatch.metrics.collector import SnapshotCollector, build_target_families
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.metrics.model import MODEL_METRICS
 from phasewatch.snapshot.health import Health
-from phasewatch.snapshot.probes import DiscardReason, ProbeRecord, SkipReason, count_discard, count_failure, count_skip
+from phasewatch.snapshot.probes import (
+    DiscardReason,
+    ProbeReason,
+    ProbeRecord,
+    SkipReason,
+    count_discard,
+    count_failure,
+    count_skip,
+)
 from phasewatch.snapshot.target import ModelSnapshot, TargetSnapshot, create_snapshot
 from tests.support.ollama_facts import GGUF, WALL, A
 from tests.support.pages import Metrics, value

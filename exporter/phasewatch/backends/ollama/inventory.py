@@ -7,25 +7,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.snapshot.models import ModelDetails
 
 OllamaVersion = tuple[int, int, int]
-
-FOREVER_SECONDS: Final = 100 * 365.25 * 86_400
-"""A model that is kept forever expires some 292 years from now: Go's longest duration."""
 
 _VERSION: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:\D.*)?", re.DOTALL)
 _DIGEST_SHOWN: Final = 12
 _CLOCKS_AGREE: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDetails:
-    """What a model is, as told; empty where nothing is."""
-
-    format: str = ""
-    family: str = ""
-    parameter_size: str = ""
-    quantization: str = ""
 
 
 @dataclass(frozen=True, slots=True)

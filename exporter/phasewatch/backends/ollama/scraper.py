@@ -22,7 +22,6 @@ from phasewatch.backends.ollama.inventory import (
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.response import (
     ProbeError,
-    ProbeReason,
     ProbeTimings,
     RequestOverhead,
     extract_timings,
@@ -48,6 +47,7 @@ from phasewatch.config.resolve import Target
 from phasewatch.models.sources.gguf import costs_of_show
 from phasewatch.scrape.scraper import Job, Scraper
 from phasewatch.snapshot.health import Health, ScrapeTiming
+from phasewatch.snapshot.probes import ProbeReason
 
 PROBE_TICK: Final = 0.25
 """Seconds between looks whether a probe is due; nothing is asked of the server before one is."""

@@ -7,8 +7,8 @@ from math import isfinite
 from typing import Final
 
 from phasewatch.analysis.latency import Latency
-from phasewatch.backends.ollama.inventory import FOREVER_SECONDS
 from phasewatch.base.units import human_duration
+from phasewatch.snapshot.models import FOREVER_SECONDS
 
 UNKNOWN: Final = "\N{EN DASH}"
 """Stands for a number that is not known now."""

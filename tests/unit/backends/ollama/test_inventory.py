@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from phasewatch.backends.ollama.inventory import (
-    FOREVER_SECONDS,
     Inventory,
     LoadedModel,
-    ModelDetails,
     OllamaVersion,
     choose_label,
     compute_clock_offset,
@@ -19,6 +17,7 @@ from phasewatch.backends.ollama.inventory import (
     parse_version,
 )
 from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.snapshot.models import FOREVER_SECONDS, ModelDetails
 from tests.support.ollama_facts import A, B, inventory, loaded, recorded, stored
 
 ENTRY: dict[str, Any] = recorded("ps_two")["models"][0]

@@ -12,7 +12,6 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from phasewatch.backends.ollama.probes.response import ProbeReason
 from phasewatch.backends.ollama.scraper import OllamaScraper
 from phasewatch.config.device_settings import DeviceSettings
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
@@ -20,6 +19,7 @@ from phasewatch.config.resolve import Target
 from phasewatch.demo.ollama.harm import Harm
 from phasewatch.demo.ollama.moments import SECOND, timestamp
 from phasewatch.demo.ollama.wire import Model
+from phasewatch.snapshot.probes import ProbeReason
 from tests.support.ollama_facts import answered, seeded
 from tests.support.ollama_fronts import URL, Ollama, OllamaTransport, User, Visit
 from tests.support.ollama_harm import assert_harmless, assert_uncached, assert_within_budget

@@ -8,12 +8,12 @@ the MLX runner leaves the last token out of the count instead. Traps by release 
 
 import json
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from phasewatch.backends.ollama.inventory import OllamaVersion
 from phasewatch.base.errors import PhaseWatchError
 from phasewatch.scrape.http import HTTP_OK, Response
+from phasewatch.snapshot.probes import ProbeReason
 
 FEWEST_TOKENS: Final = 16
 """Outputs below that say too little about decode: their duration is that of a few steps."""
@@ -37,29 +37,6 @@ _MILLISECONDS_ONLY: Final = ((0, 4, 0), (0, 6, 1))
 _DECODE_BAND: Final = (0.01, 20_000.0)
 _PREFILL_BAND: Final = (0.05, 2_000_000.0)
 _PARTS_TOLERANCE: Final = (1.05, 0.05)
-
-
-class ProbeReason(StrEnum):
-    """Why a probe failed: the `reason` label of `llm_probe_failures_total`, and the same word in logs.
-
-    The first eight are those of a scrape.
-    """
-
-    CONNECT = "connect"
-    TIMEOUT = "timeout"
-    TLS = "tls"
-    HTTP_STATUS = "http_status"
-    AUTH = "auth"
-    TOO_LARGE = "too_large"
-    PARSE = "parse"
-    INTERNAL = "internal"
-    BUSY = "busy"
-    MODEL_GONE = "model_gone"
-    UNSUPPORTED = "unsupported"
-    CONTEXT_EXCEEDED = "context_exceeded"
-    NOT_DONE = "not_done"
-    NO_NUMBERS = "no_numbers"
-    IMPLAUSIBLE = "implausible"
 
 
 class ProbeError(PhaseWatchError):

@@ -7,11 +7,11 @@ from typing import Final
 
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
-from phasewatch.backends.ollama.probes.response import ProbeError, ProbeReason, ProbeTimings, RequestOverhead
+from phasewatch.backends.ollama.probes.response import ProbeError, ProbeTimings, RequestOverhead
 from phasewatch.backends.ollama.probes.scheduling import loaded_context, long_words, model_settings
 from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, ProbeMeasurement
 from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.snapshot.probes import DiscardReason, ProbeRecord, count_discard, count_failure
+from phasewatch.snapshot.probes import DiscardReason, ProbeReason, ProbeRecord, count_discard, count_failure
 
 QUEUED_SECONDS: Final = 0.25
 """Rest of an answer's time, above that of an idle server, from which the probe had to wait for somebody."""

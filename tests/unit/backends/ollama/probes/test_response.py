@@ -10,7 +10,6 @@ from phasewatch.backends.ollama.inventory import OllamaVersion
 from phasewatch.backends.ollama.probes.response import (
     FEWEST_TOKENS,
     ProbeError,
-    ProbeReason,
     ProbeTimings,
     extract_timings,
     measure_overhead,
@@ -18,6 +17,7 @@ from phasewatch.backends.ollama.probes.response import (
 )
 from phasewatch.base.errors import Reason
 from phasewatch.scrape.http import Response
+from phasewatch.snapshot.probes import ProbeReason
 from tests.support.ollama_facts import answered, recorded
 
 NEWEST: OllamaVersion = (0, 33, 0)

@@ -7,11 +7,11 @@ import pytest
 
 from phasewatch.backends.ollama.inventory import Inventory
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
-from phasewatch.backends.ollama.probes.response import ProbeError, ProbeReason, ProbeTimings, RequestOverhead
+from phasewatch.backends.ollama.probes.response import ProbeError, ProbeTimings, RequestOverhead
 from phasewatch.backends.ollama.probes.result import QUEUED_SECONDS, SOON_SECONDS, ProbeResult, record_result
 from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, Residency
 from phasewatch.config.probe_settings import ProbeSettings
-from phasewatch.snapshot.probes import DiscardReason, ProbeRecord
+from phasewatch.snapshot.probes import DiscardReason, ProbeReason, ProbeRecord
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded
 
 KEY: Final[ModelKey] = ("a:latest", A)
