@@ -1,4 +1,4 @@
-"""Ollama: its inventory, and the requests that load it as little as a question can."""
+"""Ollama HTTP client: version, ps, tags, show, generate."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,13 @@ from typing import Any, Final
 
 import httpx
 
-from phasewatch.backends.ollama.inventory import LoadedModel, StoredModel, parse_loaded_models, parse_stored_models
+from phasewatch.backends.ollama.inventory import (
+    LoadedModel,
+    StoredModel,
+    is_encodable,
+    parse_loaded_models,
+    parse_stored_models,
+)
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.resolve import Target
 from phasewatch.scrape.http import HTTP_OK, Response, get, new_client, post, read_authorization_header
@@ -15,11 +21,11 @@ _JSON: Final = "application/json"
 
 
 class OllamaClient:
-    """Asks one Ollama.
+    """HTTP client of one Ollama.
 
     Args:
         target: the server.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
     """
 
     def __init__(self, target: Target, transport: httpx.AsyncBaseTransport | None = None) -> None:
@@ -27,46 +33,46 @@ class OllamaClient:
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
 
-    async def version(self) -> str | None:
-        """The server's version; None if it answers and does not say.
+    async def fetch_version(self) -> str | None:
+        """The server's version; None if the response has none.
 
         Raises:
-            ScrapeError: it does not answer.
+            ScrapeError: there was no usable response.
         """
-        told = (await self._json("/api/version")).get("version")
-        return told if isinstance(told, str) and told.encode(errors="ignore").decode() == told else None
+        version = (await self._get_object("/api/version")).get("version")
+        return version if isinstance(version, str) and is_encodable(version) else None
 
-    async def loaded(self) -> tuple[tuple[LoadedModel, ...], float | None]:
-        """The models in memory, and the server's clock in whole seconds of Unix time, if it tells.
+    async def fetch_loaded_models(self) -> tuple[tuple[LoadedModel, ...], float | None]:
+        """The models in memory, and the Unix time of the server's clock in whole seconds, if the response has one.
 
         Raises:
-            ScrapeError: they could not be had.
+            ScrapeError: there was no usable response.
         """
-        answer = await self._get("/api/ps")
-        return parse_loaded_models(_object(answer, "/api/ps")), answer.date
+        response = await self._get("/api/ps")
+        return parse_loaded_models(_parse_object(response, "/api/ps")), response.date
 
-    async def stored(self) -> dict[str, StoredModel]:
+    async def fetch_stored_models(self) -> dict[str, StoredModel]:
         """The models on disk, by name.
 
         Raises:
-            ScrapeError: they could not be had.
+            ScrapeError: there was no usable response.
         """
-        return parse_stored_models(await self._json("/api/tags"))
+        return parse_stored_models(await self._get_object("/api/tags"))
 
-    async def show(self, name: str) -> dict[str, Any]:
-        """What the server knows of a model; it reads the file for that and does not load it.
+    async def show_model(self, name: str) -> dict[str, Any]:
+        """Metadata of a model; for these the server reads its file and does not load it.
 
         Raises:
-            ScrapeError: it could not be had.
+            ScrapeError: there was no usable response.
         """
-        answer = await self._post("/api/show", {"model": name}, self._target.timeout)
-        return _object(answer, "/api/show")
+        response = await self._post("/api/show", {"model": name}, self._target.timeout)
+        return _parse_object(response, "/api/show")
 
     async def generate(self, body: Mapping[str, object], deadline: float) -> Response:
-        """Let a model complete a prompt.
+        """Request a completion, with `deadline` seconds for the complete response.
 
         Raises:
-            ScrapeError: there was no complete answer.
+            ScrapeError: there was no complete response.
         """
         return await self._post("/api/generate", body, deadline)
 
@@ -75,43 +81,43 @@ class OllamaClient:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _json(self, path: str) -> dict[str, Any]:
-        return _object(await self._get(path), path)
+    async def _get_object(self, path: str) -> dict[str, Any]:
+        return _parse_object(await self._get(path), path)
 
     async def _get(self, path: str) -> Response:
-        client, headers = self._connection()
+        client, headers = self._connect()
         timeout, limit = self._target.timeout, self._target.body_size_limit
         return await get(client, path, headers=headers, deadline=timeout, limit=limit)
 
     async def _post(self, path: str, body: Mapping[str, object], deadline: float) -> Response:
-        client, headers = self._connection()
+        client, headers = self._connect()
         limit = self._target.body_size_limit
         return await post(client, path, body, headers=headers, deadline=deadline, limit=limit)
 
-    def _connection(self) -> tuple[httpx.AsyncClient, dict[str, str]]:
+    def _connect(self) -> tuple[httpx.AsyncClient, dict[str, str]]:
         if self._client is None:
             self._client = new_client(self._target.url, self._target.tls, self._transport)
         return self._client, {"Accept": _JSON, **read_authorization_header(self._target.authorization)}
 
 
-def _object(answer: Response, path: str) -> dict[str, Any]:
-    """The JSON object of an answer.
+def _parse_object(response: Response, path: str) -> dict[str, Any]:
+    """The JSON object of a response.
 
     Raises:
-        ScrapeError: it is of another status, or no JSON object.
+        ScrapeError: its status is not 200, or its body is not a JSON object.
     """
-    if answer.status in {401, 403}:
+    if response.status in {401, 403}:
         raise ScrapeError(
             Reason.AUTH,
-            f"the server answered {answer.status}: set authorization; without one an Ollama on a loopback address "
+            f"the server answered {response.status}: set authorization; without one an Ollama on a loopback address "
             "refuses names it does not know, give its url by IP address",
         )
-    if answer.status != HTTP_OK:
-        raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {answer.status} to {path} instead of 200")
+    if response.status != HTTP_OK:
+        raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {response.status} to {path} instead of 200")
     try:
-        told = json.loads(answer.body)
+        payload = json.loads(response.body)
     except (ValueError, RecursionError) as error:
         raise ScrapeError(Reason.PARSE, f"the answer to {path} is no JSON") from error
-    if not isinstance(told, dict):
+    if not isinstance(payload, dict):
         raise ScrapeError(Reason.PARSE, f"the answer to {path} is no JSON object")
-    return told
+    return payload

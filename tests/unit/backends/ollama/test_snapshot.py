@@ -43,7 +43,7 @@ LONG: Final = figures(computed_tokens=2000, prompt_seconds=0.55, prompt_tokens=2
 def model(
     short: ProbeTimings | None = None, long: ProbeTimings | None = None, time: float = NOW, **facts: Any
 ) -> ModelState:
-    there = Residency(witnessed=False, model=loaded(), user_expires_at=WALL, own_expires_at=None, changed_at=0.0)
+    there = Residency(witnessed=False, model=loaded(), user_expires_at=WALL, probe_expires_at=None, changed_at=0.0)
     found = {RequestKind.SHORT: short, RequestKind.LONG: long}
     measurements = {kind: ProbeMeasurement(time, sample) for kind, sample in found.items() if sample}
     return replace(ModelState(due=0.0, residency=there, measurements=measurements), **facts)
@@ -108,10 +108,12 @@ def test_a_measurement_holds_for_two_intervals() -> None:
 
 
 def test_where_the_budget_paces_the_probes_a_measurement_holds_for_two_of_its_rounds() -> None:
-    slow = up(model(SHORT, cost={RequestKind.SHORT: 6.0, RequestKind.LONG: 2.0}))
+    slow = up(model(SHORT, probe_seconds={RequestKind.SHORT: 6.0, RequestKind.LONG: 2.0}))
     assert decode(slow, NOW + 1200) is not None
     assert decode(slow, NOW + 1200.1) is None
-    gone = replace(slow, models={**slow.models, ("b:latest", B): ModelState(due=0.0, cost={RequestKind.SHORT: 60.0})})
+    gone = replace(
+        slow, models={**slow.models, ("b:latest", B): ModelState(due=0.0, probe_seconds={RequestKind.SHORT: 60.0})}
+    )
     assert decode(gone, NOW + 1200.1) is None
 
 
@@ -272,7 +274,7 @@ def limits(state: OllamaState) -> Mapping[str, float]:
 
 
 def test_the_ceiling_is_that_of_one_stream_on_what_holds_the_model() -> None:
-    known: dict[str, Any] = {"shown": {A: ModelDescription(None, COSTS)}, "device": DEVICE}
+    known: dict[str, Any] = {"descriptions": {A: ModelDescription(None, COSTS)}, "device": DEVICE}
     assert limits(up(model(SHORT), **known))["weights"] == pytest.approx(100.0)
     ratio = engine(up(model(SHORT), **known)).ceiling.decode_ceiling_ratio
     assert ratio["weights"] == pytest.approx(31 / 0.078709 / 100)
@@ -284,5 +286,5 @@ def test_the_ceiling_is_that_of_one_stream_on_what_holds_the_model() -> None:
 def test_without_device_costs_or_share_there_is_no_ceiling() -> None:
     costs = {A: ModelDescription(None, COSTS)}
     assert limits(up(model(SHORT), device=DEVICE)) == {}
-    assert limits(up(model(SHORT), shown=costs)) == {}
-    assert limits(up(model(SHORT), seen=inventory(loaded(size_vram=None)), shown=costs, device=DEVICE)) == {}
+    assert limits(up(model(SHORT), descriptions=costs)) == {}
+    assert limits(up(model(SHORT), seen=inventory(loaded(size_vram=None)), descriptions=costs, device=DEVICE)) == {}

@@ -5,20 +5,19 @@ from typing import Any
 
 import pytest
 
-from phasewatch.backends.ollama.inventory import Inventory, LoadedModel
+from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, ModelKey
 from phasewatch.backends.ollama.probes.request import RequestKind
+from phasewatch.backends.ollama.probes.scheduling import ProbePace
+from phasewatch.backends.ollama.residency import observe_inventory
 from phasewatch.backends.ollama.state import (
     ModelDescription,
-    ModelKey,
     ModelState,
     OllamaState,
     ProbeMeasurement,
-    ProbePace,
     Residency,
     fold_failure,
     fold_late_success,
     fold_success,
-    observe_inventory,
     take_over_state,
 )
 from phasewatch.base.errors import Reason, ScrapeError
@@ -28,7 +27,7 @@ from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.probes import ProbeRecord
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, stored
 
-PACE = ProbePace(first=10.0, quiet=3.0, least=150.0)
+PACE = ProbePace(interval=300.0, first_delay=10.0)
 KEY: ModelKey = ("a:latest", A)
 EMPTY = inventory(disk=(stored(),))
 TIMING = ScrapeTiming(100.0, 100.5, WALL)
@@ -67,15 +66,15 @@ def expiring(seconds: float, **facts: Any) -> Inventory:
 def test_a_model_that_is_there_at_the_first_look_was_not_seen_to_come() -> None:
     state = looks(inventory(loaded()))
     assert residency(state) == Residency(
-        witnessed=False, model=loaded(), user_expires_at=WALL + 300, own_expires_at=None, changed_at=0.0
+        witnessed=False, model=loaded(), user_expires_at=WALL + 300, probe_expires_at=None, changed_at=0.0
     )
-    assert state.models[KEY].due == PACE.first
+    assert state.models[KEY].due == PACE.first_delay
 
 
 def test_a_model_that_comes_later_was_seen_to_come() -> None:
     state = looks(EMPTY, inventory(loaded()))
     assert residency(state).witnessed
-    assert state.models[KEY].due == 1.0 + PACE.first
+    assert state.models[KEY].due == 1.0 + PACE.first_delay
 
 
 def test_an_expiry_that_moves_is_a_users_request() -> None:
@@ -87,12 +86,12 @@ def test_an_expiry_that_moves_is_a_users_request() -> None:
 
 
 def test_a_users_request_brings_the_first_probe_forward() -> None:
-    assert looks(expiring(300), expiring(301)).models[KEY].due == 1.0 + PACE.quiet
+    assert looks(expiring(300), expiring(301)).models[KEY].due == 1.0 + 3.0
 
 
 def test_a_users_request_brings_later_probes_forward_but_not_too_close_to_the_last() -> None:
     state = looks(expiring(300))
-    for probed_at, due in ((0.0, PACE.least), (-140.0, 10.0), (-500.0, 1.0 + PACE.quiet)):
+    for probed_at, due in ((0.0, 150.0), (-140.0, 10.0), (-500.0, 1.0 + 3.0)):
         probed = replace(state, models={KEY: replace(state.models[KEY], due=400.0, probed_at=probed_at)})
         assert observe_inventory(probed, expiring(301), 1.0, PACE).models[KEY].due == due
 
@@ -104,7 +103,7 @@ def test_a_users_request_never_puts_a_probe_off() -> None:
 
 
 def test_the_expiry_that_a_probe_has_caused_is_no_users_request() -> None:
-    state = own(looks(expiring(300)), own_expires_at=WALL + 310)
+    state = own(looks(expiring(300)), probe_expires_at=WALL + 310)
     found = residency(looks(expiring(310), expiring(310), state=state, since=1.0))
     assert (found.user_expires_at, found.changed_at) == (WALL + 300, 0.0)
     assert found.model.expires_at == WALL + 310
@@ -125,7 +124,7 @@ def test_after_a_probe_whose_end_was_not_seen_the_next_move_is_still_its_own() -
     state = own(looks(expiring(300)), unsettled=True)
     first = looks(expiring(312), state=state, since=1.0)
     assert residency(first).user_expires_at == WALL + 300
-    assert residency(first).own_expires_at == WALL + 312
+    assert residency(first).probe_expires_at == WALL + 312
     assert not residency(first).unsettled
     second = looks(expiring(330), state=first, since=2.0)
     assert residency(second).user_expires_at == WALL + 330
@@ -133,24 +132,24 @@ def test_after_a_probe_whose_end_was_not_seen_the_next_move_is_still_its_own() -
 
 def test_a_model_that_leaves_takes_its_measurements_with_it_and_keeps_what_was_learnt() -> None:
     state = measured(
-        looks(inventory(loaded())), tokens_per_word=1.4, quarantine="reloads", cost={RequestKind.SHORT: 2.0}
+        looks(inventory(loaded())), tokens_per_word=1.4, quarantine="reloads", probe_seconds={RequestKind.SHORT: 2.0}
     )
     gone = observe_inventory(state, EMPTY, 5.0, PACE)
     model = gone.models[KEY]
     assert (model.residency, model.measurements) == (None, {})
-    assert (model.tokens_per_word, model.quarantine, model.cost) == (1.4, "reloads", {RequestKind.SHORT: 2.0})
+    assert (model.tokens_per_word, model.quarantine, model.probe_seconds) == (1.4, "reloads", {RequestKind.SHORT: 2.0})
     back = observe_inventory(gone, expiring(400), 50.0, PACE)
     assert residency(back).witnessed
     assert residency(back).probes == 0
-    assert back.models[KEY].due == 50.0 + PACE.first
+    assert back.models[KEY].due == 50.0 + PACE.first_delay
 
 
 @pytest.mark.parametrize("facts", [{"context_length": 8192}, {"size": 6e9}])
 def test_another_context_or_size_is_another_load(facts: dict[str, Any]) -> None:
-    state = measured(looks(inventory(loaded())), failures=3, thin=2)
+    state = measured(looks(inventory(loaded())), failures=3, short_outputs=2)
     found = observe_inventory(state, inventory(loaded(**facts)), 7.0, PACE)
     assert found.models[KEY].measurements == {}
-    assert (found.models[KEY].failures, found.models[KEY].thin) == (0, 0)
+    assert (found.models[KEY].failures, found.models[KEY].short_outputs) == (0, 0)
     assert residency(found).witnessed
     assert residency(found).changed_at == 7.0
 
@@ -172,12 +171,12 @@ def test_a_model_pulled_anew_while_the_old_one_is_in_memory_is_another_model() -
 
 
 def test_a_model_that_is_neither_in_memory_nor_on_disk_is_forgotten() -> None:
-    state = replace(looks(inventory(loaded())), shown={A: ModelDescription(None, ModelCosts())})
+    state = replace(looks(inventory(loaded())), descriptions={A: ModelDescription(None, ModelCosts())})
     gone = observe_inventory(state, inventory(disk=()), 1.0, PACE)
-    assert (gone.models, gone.shown) == ({}, {})
+    assert (gone.models, gone.descriptions) == ({}, {})
     listed = observe_inventory(state, EMPTY, 1.0, PACE)
     assert listed.models.keys() == {KEY}
-    assert listed.shown.keys() == {A}
+    assert listed.descriptions.keys() == {A}
 
 
 def test_while_the_disk_was_not_looked_at_nothing_is_forgotten() -> None:
@@ -186,7 +185,7 @@ def test_while_the_disk_was_not_looked_at_nothing_is_forgotten() -> None:
 
 def test_a_model_that_may_be_loaded_has_its_turn_without_being_in_memory() -> None:
     state = looks(EMPTY, EMPTY, loadable=[KEY])
-    assert state.models == {KEY: ModelState(due=PACE.first)}
+    assert state.models == {KEY: ModelState(due=PACE.first_delay)}
 
 
 def scraped() -> OllamaState:
@@ -210,7 +209,7 @@ def test_a_refused_connection_means_that_the_models_are_gone() -> None:
 
 @pytest.mark.parametrize("expires_at", [300, 310, 310.5])
 def test_a_model_that_was_out_of_sight_and_expires_as_before_was_never_gone(expires_at: float) -> None:
-    known = own(looks(expiring(300)), own_expires_at=WALL + 310)
+    known = own(looks(expiring(300)), probe_expires_at=WALL + 310)
     lost = fold_failure(known, ScrapeError(Reason.CONNECT, "reset"), TIMING)
     found = residency(observe_inventory(lost, expiring(expires_at), 60.0, PACE))
     assert found.user_expires_at == WALL + 300
@@ -220,10 +219,10 @@ def test_a_model_that_was_out_of_sight_and_expires_as_before_was_never_gone(expi
 def test_what_another_monitor_takes_over_is_who_uses_the_models_and_what_is_owed() -> None:
     known = looks(expiring(300))
     given_up = {KEY: replace(known.models[KEY], quarantine="reloads", tokens_per_word=1.4)}
-    before = replace(known, models=given_up, device=DeviceFacts(name="L40S"), rest_until=7.0)
+    before = replace(known, models=given_up, device=DeviceFacts(name="L40S"), pause_until=7.0)
     before = replace(before, records={"a:latest": ProbeRecord(probes=3, caused_reloads=1)})
     after = take_over_state(before, None)
-    assert (after.device, after.records, after.rest_until) == (DeviceFacts(), {}, 7.0)
+    assert (after.device, after.records, after.pause_until) == (DeviceFacts(), {}, 7.0)
     assert after.models[KEY] == replace(given_up[KEY], quarantine=None)
     assert residency(take_over_state(before, KEY)).unsettled
 

@@ -60,14 +60,14 @@ def test_rates_are_those_of_the_recorded_answer(
     assert found.prefill_tokens_per_second == pytest.approx(prefill, rel=1e-9)
     assert found.decode_tokens_per_second == pytest.approx(decode, rel=1e-9)
     assert found.first_token_seconds == pytest.approx(first_token, rel=1e-9)
-    assert found.rest_seconds == pytest.approx(rest, rel=1e-9)
+    assert found.unaccounted_seconds == pytest.approx(rest, rel=1e-9)
 
 
 def test_the_parts_of_a_request_are_its_whole() -> None:
     found = figures("cold_raw")
     assert found.load_seconds == pytest.approx(3.858205345)
     assert found.prompt_seconds is not None
-    parts = found.load_seconds + found.prompt_seconds + found.decode_seconds + found.rest_seconds
+    parts = found.load_seconds + found.prompt_seconds + found.decode_seconds + found.unaccounted_seconds
     assert parts == pytest.approx(found.total_seconds) == pytest.approx(30.337413325)
 
 
@@ -308,6 +308,6 @@ def test_reasons_of_a_scrape_are_reasons_of_a_probe() -> None:
 
 
 def test_the_course_of_a_request_is_told_however_short_its_answer() -> None:
-    assert measure_overhead(recorded("queued")).rest == pytest.approx(76.494, abs=0.001)
-    assert measure_overhead(recorded("num_predict_1")).load == pytest.approx(0.000697, abs=1e-6)
-    assert measure_overhead(recorded("cold_raw")).load == pytest.approx(3.858, abs=0.001)
+    assert measure_overhead(recorded("queued")).unaccounted_seconds == pytest.approx(76.494, abs=0.001)
+    assert measure_overhead(recorded("num_predict_1")).load_seconds == pytest.approx(0.000697, abs=1e-6)
+    assert measure_overhead(recorded("cold_raw")).load_seconds == pytest.approx(3.858, abs=0.001)

@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import pytest
 
-from phasewatch.backends.ollama.inventory import Inventory
+from phasewatch.backends.ollama.inventory import Inventory, ModelKey
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeError, ProbeTimings, RequestOverhead
-from phasewatch.backends.ollama.probes.result import QUEUED_SECONDS, SOON_SECONDS, ProbeResult, record_result
-from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, Residency
+from phasewatch.backends.ollama.probes.result import QUEUED_SECONDS, ProbeResult, record_result
+from phasewatch.backends.ollama.probes.scheduling import SOON_SECONDS
+from phasewatch.backends.ollama.state import ModelState, OllamaState, Residency
 from phasewatch.config.probe_settings import ProbeSettings
 from phasewatch.snapshot.probes import DiscardReason, ProbeReason, ProbeRecord
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded
@@ -25,7 +26,7 @@ SMALL: Final = loaded(context_length=512)
 
 def known(*, witnessed: bool = False, **facts: Any) -> OllamaState:
     there = Residency(
-        witnessed=witnessed, model=SMALL, user_expires_at=WALL + 300, own_expires_at=None, changed_at=900.0
+        witnessed=witnessed, model=SMALL, user_expires_at=WALL + 300, probe_expires_at=None, changed_at=900.0
     )
     model = replace(ModelState(due=999.0, residency=there), **facts)
     return OllamaState(inventory=inventory(SMALL), models={KEY: model})
@@ -33,7 +34,9 @@ def known(*, witnessed: bool = False, **facts: Any) -> OllamaState:
 
 def went(sample: ProbeTimings | None) -> RequestOverhead:
     """How the request of a sample went; of an answer that is too short for one, as on an idle server."""
-    return RequestOverhead(sample.load_seconds, sample.rest_seconds) if sample else RequestOverhead(0.0009, 0.0026)
+    return (
+        RequestOverhead(sample.load_seconds, sample.unaccounted_seconds) if sample else RequestOverhead(0.0009, 0.0026)
+    )
 
 
 def result(
@@ -45,8 +48,8 @@ def result(
     """A probe of 150 words that took 0.2 s and moved the expiry by a second."""
     usual = ProbeResult(
         request=ProbeRequest(kind, KEY, 150, {}),
-        course=went(sample) if error is None else None,
-        sample=sample,
+        overhead=went(sample) if error is None else None,
+        timings=sample,
         error=error,
         sent=SENT,
         ended=ENDED,
@@ -83,7 +86,7 @@ def test_a_good_answer_is_the_measurement_of_its_kind() -> None:
     sample = figures()
     state = after(result(sample))
     (measurement,) = model_of(state).measurements.values()
-    assert (measurement.time, measurement.sample) == (ENDED, sample)
+    assert (measurement.time, measurement.timings) == (ENDED, sample)
     assert model_of(state).tokens_per_word == pytest.approx(199 / 150)
     record = record_of(state)
     assert (record.probes, record.success, record.last_success) == (1, True, WALL)
@@ -98,42 +101,42 @@ def test_the_next_probe_comes_after_an_interval_more_or_less() -> None:
 
 
 def test_after_a_probe_none_comes_until_its_share_of_the_time_is_paid() -> None:
-    assert after(result(figures())).rest_until == pytest.approx(ENDED + 99 * SECONDS)
-    assert after(result(figures()), settings=ProbeSettings(budget=0.5)).rest_until == pytest.approx(ENDED + SECONDS)
+    assert after(result(figures())).pause_until == pytest.approx(ENDED + 99 * SECONDS)
+    assert after(result(figures()), settings=ProbeSettings(budget=0.5)).pause_until == pytest.approx(ENDED + SECONDS)
     slow = failed(ProbeReason.TIMEOUT, ended=SENT + 60)
-    assert after(slow).rest_until == pytest.approx(SENT + 60 + 99 * 60)
+    assert after(slow).pause_until == pytest.approx(SENT + 60 + 99 * 60)
 
 
 def test_time_that_a_probe_waited_behind_others_is_not_charged() -> None:
-    queued = result(figures(rest_seconds=30.002), ended=SENT + 30.2)
-    state = after(queued, replace(known(), rests=(0.002,)))
-    assert state.rest_until == pytest.approx(SENT + 30.2 + 99 * SECONDS)
-    assert model_of(state).cost == {RequestKind.SHORT: pytest.approx(SECONDS)}
+    queued = result(figures(unaccounted_seconds=30.002), ended=SENT + 30.2)
+    state = after(queued, replace(known(), idle_overheads=(0.002,)))
+    assert state.pause_until == pytest.approx(SENT + 30.2 + 99 * SECONDS)
+    assert model_of(state).probe_seconds == {RequestKind.SHORT: pytest.approx(SECONDS)}
 
 
 def test_a_probe_that_was_given_up_is_charged_no_more_than_twice_what_others_took() -> None:
-    state = after(failed(ProbeReason.TIMEOUT, ended=SENT + 60), known(cost={RequestKind.SHORT: 0.5}))
-    assert state.rest_until == pytest.approx(SENT + 60 + 99 * 1.0)
-    assert model_of(state).cost == {RequestKind.SHORT: 0.5}
+    state = after(failed(ProbeReason.TIMEOUT, ended=SENT + 60), known(probe_seconds={RequestKind.SHORT: 0.5}))
+    assert state.pause_until == pytest.approx(SENT + 60 + 99 * 1.0)
+    assert model_of(state).probe_seconds == {RequestKind.SHORT: 0.5}
 
 
 def test_the_first_sample_after_a_load_puts_its_rest_off_to_the_next() -> None:
     first = after(result(figures()), known(witnessed=True))
-    assert first.rest_until == ENDED
+    assert first.pause_until == ENDED
     second = after(result(figures()), first)
-    assert second.rest_until == pytest.approx(ENDED + 2 * 99 * SECONDS)
-    assert second.owed == 0
+    assert second.pause_until == pytest.approx(ENDED + 2 * 99 * SECONDS)
+    assert second.pause_debt == 0
 
 
 def test_a_rest_is_put_off_once() -> None:
-    owing = replace(known(witnessed=True), owed=10.0)
-    assert after(result(figures()), owing).rest_until == pytest.approx(ENDED + 10 + 99 * SECONDS)
+    owing = replace(known(witnessed=True), pause_debt=10.0)
+    assert after(result(figures()), owing).pause_until == pytest.approx(ENDED + 10 + 99 * SECONDS)
 
 
 def test_the_expiry_that_a_probe_has_caused_is_its_own() -> None:
     residency = model_of(after(result(figures()))).residency
     assert residency is not None
-    assert (residency.own_expires_at, residency.unsettled, residency.probes) == (WALL + 301, False, 1)
+    assert (residency.probe_expires_at, residency.unsettled, residency.probes) == (WALL + 301, False, 1)
     assert residency.user_expires_at == WALL + 300
 
 
@@ -152,7 +155,7 @@ def test_the_first_sample_after_a_load_that_was_seen_is_discarded_and_soon_repea
     assert model_of(state).measurements == {}
     assert model_of(state).due == ENDED + SOON_SECONDS
     assert model_of(state).tokens_per_word == pytest.approx(199 / 150)
-    assert state.rests == (figures().rest_seconds,)
+    assert state.idle_overheads == (figures().unaccounted_seconds,)
     again = after(result(figures(), sent=SENT + 10, ended=ENDED + 10), state)
     assert RequestKind.SHORT in model_of(again).measurements
 
@@ -167,7 +170,7 @@ def test_an_output_that_is_too_short_is_discarded_and_repeated_thrice_at_most() 
     assert counted(record_of(state)) == {"too_few_tokens": 4}
     assert record_of(state).success is True
     assert (model_of(state).failures, model_of(state).measurements) == (0, {})
-    assert model_of(after(result(figures()), state)).thin == 0
+    assert model_of(after(result(figures()), state)).short_outputs == 0
 
 
 def test_a_long_probe_is_measured_beside_the_short_one_and_is_not_due_for_an_hour() -> None:
@@ -176,7 +179,10 @@ def test_a_long_probe_is_measured_beside_the_short_one_and_is_not_due_for_an_hou
     )
     assert model_of(state).measurements.keys() == {RequestKind.SHORT, RequestKind.LONG}
     assert model_of(state).long_due == ENDED + SETTINGS.long_interval
-    assert model_of(state).cost == {RequestKind.SHORT: pytest.approx(SECONDS), RequestKind.LONG: pytest.approx(SECONDS)}
+    assert model_of(state).probe_seconds == {
+        RequestKind.SHORT: pytest.approx(SECONDS),
+        RequestKind.LONG: pytest.approx(SECONDS),
+    }
 
 
 def test_a_first_long_probe_follows_the_first_short_one_soon_and_later_ones_do_not() -> None:
@@ -195,18 +201,18 @@ def test_a_first_long_probe_follows_the_first_short_one_soon_and_later_ones_do_n
 
 
 def test_the_wait_of_a_probe_is_what_is_left_over_beyond_an_idle_servers_rest() -> None:
-    state = replace(known(), rests=(0.003, 0.002, 0.02))
-    found = after(result(figures(rest_seconds=1.002)), state)
+    state = replace(known(), idle_overheads=(0.003, 0.002, 0.02))
+    found = after(result(figures(unaccounted_seconds=1.002)), state)
     assert record_of(found).queue_seconds == pytest.approx(1.0)
-    quick = after(result(figures(rest_seconds=0.001)), state)
+    quick = after(result(figures(unaccounted_seconds=0.001)), state)
     assert record_of(quick).queue_seconds == 0.0
 
 
 def test_a_probe_that_had_to_wait_is_measured_and_the_server_left_alone_for_longer_each_time() -> None:
-    state = replace(known(), rests=(0.002,))
+    state = replace(known(), idle_overheads=(0.002,))
     waits = []
     for _ in range(6):
-        state = after(result(figures(rest_seconds=0.01 + QUEUED_SECONDS)), state)
+        state = after(result(figures(unaccounted_seconds=0.01 + QUEUED_SECONDS)), state)
         waits.append((state.backoff_until - ENDED) / SETTINGS.interval)
     assert waits == pytest.approx([2, 4, 8, 16, 16, 16])
     assert RequestKind.SHORT in model_of(state).measurements
@@ -214,7 +220,7 @@ def test_a_probe_that_had_to_wait_is_measured_and_the_server_left_alone_for_long
 
 
 def test_a_server_that_always_has_much_left_over_is_not_taken_for_busy() -> None:
-    slow = result(figures(rest_seconds=0.8, total_seconds=1.8))
+    slow = result(figures(unaccounted_seconds=0.8, total_seconds=1.8))
     first = after(slow)
     assert first.backoffs == 1
     second = after(slow, first)
@@ -223,23 +229,23 @@ def test_a_server_that_always_has_much_left_over_is_not_taken_for_busy() -> None
 
 
 def test_a_discarded_probe_that_had_to_wait_leaves_the_server_alone_as_well() -> None:
-    state = after(result(figures(rest_seconds=1.0)), known(witnessed=True))
+    state = after(result(figures(unaccounted_seconds=1.0)), known(witnessed=True))
     assert counted(record_of(state)) == {"first_after_load": 1}
     assert state.backoff_until == pytest.approx(ENDED + 2 * SETTINGS.interval)
 
 
 def test_a_wait_of_less_than_a_quarter_of_a_second_is_none() -> None:
-    state = replace(known(), rests=(0.002,))
-    found = after(result(figures(rest_seconds=0.001 + QUEUED_SECONDS)), state)
+    state = replace(known(), idle_overheads=(0.002,))
+    found = after(result(figures(unaccounted_seconds=0.001 + QUEUED_SECONDS)), state)
     assert (found.backoffs, found.backoff_until) == (0, 0.0)
-    assert found.rests == (0.002, 0.001 + QUEUED_SECONDS)
+    assert found.idle_overheads == (0.002, 0.001 + QUEUED_SECONDS)
 
 
 def test_only_the_newest_rests_and_loads_of_an_idle_server_are_kept() -> None:
     state = known()
     for number in range(50):
-        state = after(result(figures(rest_seconds=number / 1000, load_seconds=number / 1000)), state)
-    assert state.rests == state.idle_loads == tuple(number / 1000 for number in range(30, 50))
+        state = after(result(figures(unaccounted_seconds=number / 1000, load_seconds=number / 1000)), state)
+    assert state.idle_overheads == state.idle_loads == tuple(number / 1000 for number in range(30, 50))
 
 
 @pytest.mark.parametrize("reason", list(ProbeReason))
@@ -311,7 +317,7 @@ def test_a_reload_that_a_probe_has_caused_is_counted_and_the_model_given_up(end:
     assert record_of(state).caused_reloads == 1
     assert counted(record_of(state)) == {DiscardReason.RELOADED.value: 1}
     assert model_of(state).measurements == {}
-    loaded_for = end.course.load if end.course else 0.0
+    loaded_for = end.overhead.load_seconds if end.overhead else 0.0
     assert record_of(state).load_seconds == (loaded_for if loaded_for > 1 else None)
 
 
@@ -382,7 +388,7 @@ def test_an_allowed_load_is_timed_by_our_clock_and_followed_by_a_probe() -> None
     record = record_of(state)
     assert (record.probes, record.success, record.load_seconds, record.caused_reloads) == (1, True, 12.5, 0)
     assert model_of(state).due == SENT + 12.5 + SOON_SECONDS
-    assert state.rest_until == 0.0
+    assert state.pause_until == 0.0
     assert counted(record) == {}
 
 
@@ -422,14 +428,14 @@ def test_a_refused_probe_leaves_no_expiry_open(reason: ProbeReason) -> None:
 
 
 def test_an_answer_that_is_too_short_for_speeds_tells_of_the_queue_all_the_same() -> None:
-    state = after(result(None, course=RequestOverhead(0.001, 76.5)))
+    state = after(result(None, overhead=RequestOverhead(0.001, 76.5)))
     assert record_of(state).queue_seconds == pytest.approx(76.5)
     assert state.backoffs == 1
     assert counted(record_of(state)) == {"too_few_tokens": 1}
 
 
 def test_an_answer_that_is_too_short_for_speeds_tells_of_a_load_all_the_same() -> None:
-    state = after(result(None, course=RequestOverhead(3.9, 0.003)))
+    state = after(result(None, overhead=RequestOverhead(3.9, 0.003)))
     assert record_of(state).caused_reloads == 1
     assert record_of(state).load_seconds == 3.9
     assert model_of(state).quarantine is not None
@@ -446,7 +452,7 @@ def test_a_count_that_does_not_follow_the_prompt_calibrates_nothing_and_tells_no
     cut = figures(prompt_tokens=149, computed_tokens=149)
     state = after(result(cut))
     assert model_of(state).tokens_per_word is None
-    assert model_of(state).measurements[RequestKind.SHORT].sample.prefill_tokens_per_second is None
+    assert model_of(state).measurements[RequestKind.SHORT].timings.prefill_tokens_per_second is None
 
 
 def test_a_long_prompt_calibrates_nothing() -> None:
@@ -455,17 +461,17 @@ def test_a_long_prompt_calibrates_nothing() -> None:
 
 
 def loading(**facts: Any) -> ProbeResult:
-    return result(None, kind=RequestKind.LOAD, course=None, **facts)
+    return result(None, kind=RequestKind.LOAD, overhead=None, **facts)
 
 
 def test_a_load_says_nothing_of_what_probes_take_and_the_next_one_waits_an_interval() -> None:
     state = after(loading(ended=SENT + 160))
-    assert model_of(state).cost == {}
+    assert model_of(state).probe_seconds == {}
     assert model_of(state).due == SENT + 160 + SOON_SECONDS
     assert model_of(state).load_due == SENT + 160 + SETTINGS.interval
     again = after(loading(ended=SENT + 160), state)
     assert model_of(again).load_due == SENT + 160 + 2 * SETTINGS.interval
-    assert model_of(after(result(figures()), again)).loads == 0
+    assert model_of(after(result(figures()), again)).unmeasured_loads == 0
 
 
 def test_a_refused_probe_is_not_the_first_after_a_load() -> None:
@@ -477,6 +483,6 @@ def test_a_refused_probe_is_not_the_first_after_a_load() -> None:
 def test_a_queue_that_is_never_shorter_is_still_a_queue() -> None:
     state = known()
     for _ in range(6):
-        state = after(result(None, course=RequestOverhead(0.001, 76.5)), state)
+        state = after(result(None, overhead=RequestOverhead(0.001, 76.5)), state)
     assert record_of(state).queue_seconds == pytest.approx(75.5)
     assert state.backoffs > 1

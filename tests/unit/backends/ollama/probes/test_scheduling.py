@@ -6,25 +6,25 @@ from typing import Any, Final
 
 import pytest
 
-from phasewatch.backends.ollama.inventory import Inventory
+from phasewatch.backends.ollama.inventory import Inventory, ModelKey
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.scheduling import (
     EXPIRY_MARGIN,
     LONGEST_LONG_PROBE,
-    loadable,
-    model_settings,
-    pace,
-    plan,
-    skipped_as_gone,
-    still_loaded,
+    choose_probe,
+    compute_quiet_seconds,
+    draw_pace,
+    find_model_settings,
+    is_loaded,
+    list_loadable_models,
 )
 from phasewatch.backends.ollama.state import (
     ModelDescription,
-    ModelKey,
     ModelState,
     OllamaState,
     ProbeMeasurement,
     Residency,
+    record_skips,
 )
 from phasewatch.config.probe_settings import ModelProbe, ProbeSettings
 from phasewatch.models.costs import ModelCosts
@@ -44,7 +44,7 @@ def resident(
         witnessed=True,
         model=loaded(*key, **facts),
         user_expires_at=user_expires_at,
-        own_expires_at=None,
+        probe_expires_at=None,
         changed_at=changed_at,
     )
 
@@ -59,7 +59,9 @@ def ready(residency: Residency | None = None, seen: Inventory | None = None, **f
 def decide(
     state: OllamaState, settings: ProbeSettings = SETTINGS, now: float = NOW
 ) -> tuple[OllamaState, ProbeRequest | None]:
-    return plan(state, settings, now, WALL, seeded(1))
+    """The state with its skips counted, and the request."""
+    decision = choose_probe(state, settings, now, WALL, seeded(1))
+    return record_skips(state, decision.skips, now, settings.interval), decision.request
 
 
 def sent(state: OllamaState, settings: ProbeSettings = SETTINGS) -> ProbeRequest:
@@ -129,7 +131,7 @@ CASES: Final[list[tuple[str, OllamaState, SkipReason]]] = [
         SkipReason.NO_COMPLETION,
     ),
     ("the server was busy", replace(ready(), backoff_until=NOW + 1), SkipReason.BACKOFF),
-    ("probes have had their share", replace(ready(), rest_until=NOW + 1), SkipReason.BUDGET),
+    ("probes have had their share", replace(ready(), pause_until=NOW + 1), SkipReason.BUDGET),
     ("its context is not known", ready(resident(context_length=None)), SkipReason.CONTEXT_UNKNOWN),
     ("its context holds no prompt", ready(resident(context_length=120)), SkipReason.CONTEXT_TOO_SMALL),
     ("its expiry is not known", ready(resident(expires_at=None)), SkipReason.EXPIRING),
@@ -140,7 +142,10 @@ CASES: Final[list[tuple[str, OllamaState, SkipReason]]] = [
     ("it leaves soon", ready(resident(expires_at=WALL + EXPIRY_MARGIN - 0.1)), SkipReason.EXPIRING),
     (
         "it leaves before two probes' time is over",
-        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 11), cost={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0}),
+        ready(
+            resident(expires_at=WALL + EXPIRY_MARGIN + 11),
+            probe_seconds={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0},
+        ),
         SkipReason.EXPIRING,
     ),
 ]
@@ -154,13 +159,16 @@ def test_a_probe_that_would_harm_or_say_nothing_is_skipped_for_its_reason(
 
 
 JUST_SO: Final[list[tuple[str, OllamaState]]] = [
-    ("the server has rested", replace(ready(), backoff_until=NOW, rest_until=NOW)),
+    ("the server has rested", replace(ready(), backoff_until=NOW, pause_until=NOW)),
     ("nothing was seen of users for long enough", ready(resident(changed_at=NOW - 3.0))),
     ("its users' time is not over yet", ready(resident(user_expires_at=WALL + 0.1))),
     ("it stays for the margin", ready(resident(expires_at=WALL + EXPIRY_MARGIN))),
     (
         "it stays for the margin and two probes",
-        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 12), cost={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0}),
+        ready(
+            resident(expires_at=WALL + EXPIRY_MARGIN + 12),
+            probe_seconds={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0},
+        ),
     ),
     ("an older server does not say what it can do", ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))),
 ]
@@ -174,17 +182,17 @@ def test_at_the_edge_of_each_reason_a_probe_is_sent(state: OllamaState) -> None:
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
 def test_a_model_expires_by_the_servers_clock(ahead: float) -> None:
     there = resident(user_expires_at=WALL + ahead + 300, expires_at=WALL + ahead + 300)
-    assert sent(ready(there, replace(inventory(there.model), ahead=ahead))).key == KEY
+    assert sent(ready(there, replace(inventory(there.model), clock_offset=ahead))).key == KEY
     gone = resident(user_expires_at=WALL + ahead - 1, expires_at=WALL + ahead + 300)
-    assert skipped(ready(gone, replace(inventory(gone.model), ahead=ahead))) is SkipReason.USERS_GONE
+    assert skipped(ready(gone, replace(inventory(gone.model), clock_offset=ahead))) is SkipReason.USERS_GONE
 
 
 def test_what_a_model_can_do_is_taken_from_show_where_the_list_does_not_say() -> None:
     silent = ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))
-    embedding = replace(silent, shown={A: ModelDescription(frozenset({"embedding"}), ModelCosts())})
+    embedding = replace(silent, descriptions={A: ModelDescription(frozenset({"embedding"}), ModelCosts())})
     assert skipped(embedding) is SkipReason.NO_COMPLETION
-    sent(replace(silent, shown={A: ModelDescription(frozenset({"completion"}), ModelCosts())}))
-    sent(replace(silent, shown={A: ModelDescription(None, ModelCosts())}))
+    sent(replace(silent, descriptions={A: ModelDescription(frozenset({"completion"}), ModelCosts())}))
+    sent(replace(silent, descriptions={A: ModelDescription(None, ModelCosts())}))
 
 
 def test_a_skip_is_counted_when_its_reason_changes_and_once_an_interval() -> None:
@@ -194,7 +202,7 @@ def test_a_skip_is_counted_when_its_reason_changes_and_once_an_interval() -> Non
     assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 1
     state, _ = decide(state, now=NOW + 300)
     assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 2
-    state, _ = decide(replace(state, backoff_until=0.0, rest_until=NOW + 1e6), now=NOW + 301)
+    state, _ = decide(replace(state, backoff_until=0.0, pause_until=NOW + 1e6), now=NOW + 301)
     assert state.records[KEY[0]].skipped[SkipReason.BUDGET] == 1
     state, _ = decide(replace(state, backoff_until=NOW + 1e6), now=NOW + 302)
     assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 3
@@ -225,10 +233,10 @@ def test_a_model_that_the_operator_excludes_is_never_due() -> None:
 
 def test_the_operators_word_is_found_with_and_without_the_tag_that_ollama_assumes() -> None:
     bare, tagged = ModelProbe(load=True), ModelProbe(enabled=False)
-    assert model_settings(ProbeSettings(models={"a": bare}), "a:latest") is bare
-    assert model_settings(ProbeSettings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
-    assert model_settings(ProbeSettings(models={"a": bare}), "a:8b") == ModelProbe()
-    assert model_settings(ProbeSettings(models={"a:8b": bare}), "a:8b") is bare
+    assert find_model_settings(ProbeSettings(models={"a": bare}), "a:latest") is bare
+    assert find_model_settings(ProbeSettings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
+    assert find_model_settings(ProbeSettings(models={"a": bare}), "a:8b") == ModelProbe()
+    assert find_model_settings(ProbeSettings(models={"a:8b": bare}), "a:8b") is bare
 
 
 def test_the_operators_context_makes_up_for_a_server_that_does_not_tell_it() -> None:
@@ -299,9 +307,9 @@ def test_a_model_that_runs_elsewhere_or_makes_embeddings_is_not_loaded_either() 
 def test_only_what_is_on_disk_and_allowed_can_be_loaded() -> None:
     disk = inventory(disk=(stored(), stored("b:latest", B), stored("c:8b", "c" * 64)))
     settings = told(a={"load": True}, c_8b={"load": True}, d={"load": True})
-    assert list(loadable(disk, settings)) == [KEY, ("c:8b", "c" * 64)]
-    assert list(loadable(disk, SETTINGS)) == []
-    assert list(loadable(Inventory(()), settings)) == []
+    assert list(list_loadable_models(disk, settings)) == [KEY, ("c:8b", "c" * 64)]
+    assert list(list_loadable_models(disk, SETTINGS)) == []
+    assert list(list_loadable_models(Inventory(()), settings)) == []
 
 
 def test_an_old_digest_is_not_loaded() -> None:
@@ -310,21 +318,23 @@ def test_an_old_digest_is_not_loaded() -> None:
 
 
 def test_a_model_is_there_while_it_is_in_memory_whatever_its_name_stands_for() -> None:
-    assert still_loaded(ready(), KEY)
-    assert not still_loaded(ready(), OTHER)
-    assert still_loaded(ready(seen=inventory(loaded(), disk=(stored(digest=B),))), KEY)
-    assert not still_loaded(ready(seen=inventory(disk=(stored(),))), KEY)
-    assert not still_loaded(OllamaState(), KEY)
+    assert is_loaded(ready(), KEY)
+    assert not is_loaded(ready(), OTHER)
+    assert is_loaded(ready(seen=inventory(loaded(), disk=(stored(digest=B),))), KEY)
+    assert not is_loaded(ready(seen=inventory(disk=(stored(),))), KEY)
+    assert not is_loaded(OllamaState(), KEY)
 
 
 def test_a_model_that_was_unloaded_at_the_last_moment_is_skipped_as_such() -> None:
-    assert only_reason(skipped_as_gone(ready(), KEY, NOW, 300.0)) is SkipReason.UNLOADED
-    assert skipped_as_gone(ready(), OTHER, NOW, 300.0) == ready()
+    assert only_reason(record_skips(ready(), [(KEY, SkipReason.UNLOADED)], NOW, 300.0)) is SkipReason.UNLOADED
+    assert record_skips(ready(), [(OTHER, SkipReason.UNLOADED)], NOW, 300.0) == ready()
 
 
 def test_the_first_probe_comes_well_within_an_interval_and_at_another_time_on_each_exporter() -> None:
     for interval in (1.0, 10.0, 300.0, 86_400.0):
-        found = [pace(ProbeSettings(interval=interval), seeded(seed)) for seed in range(50)]
-        assert all(0 < one.first <= min(0.6 * interval, 18.0) for one in found)
-        assert len({one.first for one in found}) == 50
-        assert {(one.quiet, one.least) for one in found} == {(min(3.0, interval / 4), interval / 2)}
+        found = [draw_pace(ProbeSettings(interval=interval), seeded(seed)) for seed in range(50)]
+        assert all(0 < one.first_delay <= min(0.6 * interval, 18.0) for one in found)
+        assert len({one.first_delay for one in found}) == 50
+        assert {(one.interval, compute_quiet_seconds(one.interval)) for one in found} == {
+            (interval, min(3.0, interval / 4))
+        }
