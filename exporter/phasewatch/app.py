@@ -18,7 +18,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from phasewatch import __version__
-from phasewatch.backends.ollama.probes.scheduling import find_model_settings
+from phasewatch.backends.ollama.probes.scheduling import choose_model_probe
 from phasewatch.backends.ollama.scraper import OllamaScraper
 from phasewatch.backends.vllm.scraper import VllmScraper
 from phasewatch.base import units
@@ -106,7 +106,7 @@ class Exporter:
         """Whether the operator wants a model of a target to be probed."""
         monitor = self._monitors.get(target)
         settings = monitor.target.probe if monitor else ProbeSettings()
-        return settings.enabled and find_model_settings(settings, model).enabled
+        return settings.enabled and choose_model_probe(settings, model).enabled
 
     def reload(self) -> None:
         """Read the configuration again. Targets that did not change keep what is known of them.

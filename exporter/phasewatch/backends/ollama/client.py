@@ -6,13 +6,7 @@ from typing import Any, Final
 
 import httpx
 
-from phasewatch.backends.ollama.inventory import (
-    LoadedModel,
-    StoredModel,
-    is_encodable,
-    parse_loaded_models,
-    parse_stored_models,
-)
+from phasewatch.backends.ollama.inventory import LoadedModel, StoredModel, parse_loaded_models, parse_stored_models
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.resolve import Target
 from phasewatch.scrape.http import HTTP_OK, Response, get, new_client, post, read_authorization_header
@@ -21,11 +15,11 @@ _JSON: Final = "application/json"
 
 
 class OllamaClient:
-    """HTTP client of one Ollama.
+    """Asks one Ollama.
 
     Args:
         target: the server.
-        transport: replaces the network in tests.
+        transport: stands in for the network in tests.
     """
 
     def __init__(self, target: Target, transport: httpx.AsyncBaseTransport | None = None) -> None:
@@ -34,45 +28,45 @@ class OllamaClient:
         self._client: httpx.AsyncClient | None = None
 
     async def fetch_version(self) -> str | None:
-        """The server's version; None if the response has none.
+        """The server's version; None if it answers and does not say.
 
         Raises:
-            ScrapeError: there was no usable response.
+            ScrapeError: it does not answer.
         """
-        version = (await self._get_object("/api/version")).get("version")
-        return version if isinstance(version, str) and is_encodable(version) else None
+        told = (await self._json("/api/version")).get("version")
+        return told if isinstance(told, str) and told.encode(errors="ignore").decode() == told else None
 
     async def fetch_loaded_models(self) -> tuple[tuple[LoadedModel, ...], float | None]:
-        """The models in memory, and the Unix time of the server's clock in whole seconds, if the response has one.
+        """The models in memory, and the server's clock in whole seconds of Unix time, if it tells.
 
         Raises:
-            ScrapeError: there was no usable response.
+            ScrapeError: they could not be had.
         """
-        response = await self._get("/api/ps")
-        return parse_loaded_models(_parse_object(response, "/api/ps")), response.date
+        answer = await self._get("/api/ps")
+        return parse_loaded_models(_object(answer, "/api/ps")), answer.date
 
     async def fetch_stored_models(self) -> dict[str, StoredModel]:
         """The models on disk, by name.
 
         Raises:
-            ScrapeError: there was no usable response.
+            ScrapeError: they could not be had.
         """
-        return parse_stored_models(await self._get_object("/api/tags"))
+        return parse_stored_models(await self._json("/api/tags"))
 
     async def show_model(self, name: str) -> dict[str, Any]:
-        """Metadata of a model; for these the server reads its file and does not load it.
+        """What the server knows of a model; it reads the file for that and does not load it.
 
         Raises:
-            ScrapeError: there was no usable response.
+            ScrapeError: it could not be had.
         """
-        response = await self._post("/api/show", {"model": name}, self._target.timeout)
-        return _parse_object(response, "/api/show")
+        answer = await self._post("/api/show", {"model": name}, self._target.timeout)
+        return _object(answer, "/api/show")
 
     async def generate(self, body: Mapping[str, object], deadline: float) -> Response:
-        """Request a completion, with `deadline` seconds for the complete response.
+        """Let a model complete a prompt.
 
         Raises:
-            ScrapeError: there was no complete response.
+            ScrapeError: there was no complete answer.
         """
         return await self._post("/api/generate", body, deadline)
 
@@ -81,43 +75,43 @@ class OllamaClient:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _get_object(self, path: str) -> dict[str, Any]:
-        return _parse_object(await self._get(path), path)
+    async def _json(self, path: str) -> dict[str, Any]:
+        return _object(await self._get(path), path)
 
     async def _get(self, path: str) -> Response:
-        client, headers = self._connect()
+        client, headers = self._connection()
         timeout, limit = self._target.timeout, self._target.body_size_limit
         return await get(client, path, headers=headers, deadline=timeout, limit=limit)
 
     async def _post(self, path: str, body: Mapping[str, object], deadline: float) -> Response:
-        client, headers = self._connect()
+        client, headers = self._connection()
         limit = self._target.body_size_limit
         return await post(client, path, body, headers=headers, deadline=deadline, limit=limit)
 
-    def _connect(self) -> tuple[httpx.AsyncClient, dict[str, str]]:
+    def _connection(self) -> tuple[httpx.AsyncClient, dict[str, str]]:
         if self._client is None:
             self._client = new_client(self._target.url, self._target.tls, self._transport)
         return self._client, {"Accept": _JSON, **read_authorization_header(self._target.authorization)}
 
 
-def _parse_object(response: Response, path: str) -> dict[str, Any]:
-    """The JSON object of a response.
+def _object(answer: Response, path: str) -> dict[str, Any]:
+    """The JSON object of an answer.
 
     Raises:
-        ScrapeError: its status is not 200, or its body is not a JSON object.
+        ScrapeError: it is of another status, or no JSON object.
     """
-    if response.status in {401, 403}:
+    if answer.status in {401, 403}:
         raise ScrapeError(
             Reason.AUTH,
-            f"the server answered {response.status}: set authorization; without one an Ollama on a loopback address "
+            f"the server answered {answer.status}: set authorization; without one an Ollama on a loopback address "
             "refuses names it does not know, give its url by IP address",
         )
-    if response.status != HTTP_OK:
-        raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {response.status} to {path} instead of 200")
+    if answer.status != HTTP_OK:
+        raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {answer.status} to {path} instead of 200")
     try:
-        payload = json.loads(response.body)
+        told = json.loads(answer.body)
     except (ValueError, RecursionError) as error:
         raise ScrapeError(Reason.PARSE, f"the answer to {path} is no JSON") from error
-    if not isinstance(payload, dict):
+    if not isinstance(told, dict):
         raise ScrapeError(Reason.PARSE, f"the answer to {path} is no JSON object")
-    return payload
+    return told

@@ -131,11 +131,6 @@ def choose_label(model: LoadedModel, inventory: Inventory) -> str:
     return f"{model.name}@{model.digest[:_DIGEST_SHOWN]}"
 
 
-def is_encodable(value: str) -> bool:
-    """Whether a text can be encoded: JSON may hold half of a surrogate pair."""
-    return value.encode(errors="ignore").decode() == value
-
-
 def _list_entries(payload: Any, path: str) -> list[Any]:
     if not isinstance(payload, dict) or "models" not in payload:
         raise ScrapeError(Reason.NO_METRICS, f"{path} lists no models: is this an Ollama?")
@@ -174,7 +169,7 @@ def _parse_details(entry: Any) -> ModelDetails:
 
     def get_text(key: str) -> str:
         value = details.get(key) if isinstance(details, dict) else None
-        return value if isinstance(value, str) and is_encodable(value) else ""
+        return value if isinstance(value, str) and _is_encodable(value) else ""
 
     return ModelDetails(
         format=get_text("format"),
@@ -186,9 +181,14 @@ def _parse_details(entry: Any) -> ModelDetails:
 
 def _parse_text(entry: Any, key: str, path: str) -> str:
     value = entry.get(key) if isinstance(entry, dict) else None
-    if not isinstance(value, str) or not value or not is_encodable(value):
+    if not isinstance(value, str) or not value or not _is_encodable(value):
         raise ScrapeError(Reason.PARSE, f"{path}: {key} is no text")
     return value
+
+
+def _is_encodable(value: str) -> bool:
+    """Whether a text can be encoded: JSON may hold half of a surrogate pair."""
+    return value.encode(errors="ignore").decode() == value
 
 
 def _parse_bytes(entry: Any, key: str, path: str) -> float | None:

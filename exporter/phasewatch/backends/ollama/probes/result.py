@@ -12,8 +12,8 @@ from phasewatch.backends.ollama.probes.scheduling import (
     MOST_DOUBLINGS,
     Occasion,
     choose_long_words,
+    choose_model_probe,
     compute_backoff_seconds,
-    find_model_settings,
     get_context_length,
     schedule_next_probe,
 )
@@ -318,5 +318,5 @@ def _needs_long_probe(model: ModelState, result: ProbeResult, settings: ProbeSet
     """Whether a first long probe can follow soon: until then prefill is less exact or unknown."""
     if model.residency is None or RequestKind.LONG in model.measurements:
         return False
-    context = get_context_length(model.residency, find_model_settings(settings, result.request.key[0]))
+    context = get_context_length(model.residency, choose_model_probe(settings, result.request.key[0]))
     return context is not None and choose_long_words(model, context, result.ended) is not None

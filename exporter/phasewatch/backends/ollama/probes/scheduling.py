@@ -102,7 +102,7 @@ def compute_backoff_seconds(interval: float, doublings: int) -> float:
 
 
 def schedule_next_probe(model: ModelState, occasion: Occasion, now: float, interval: float, delay: float) -> ModelState:
-    """Set when the next probe of a model is due: the only place that does.
+    """The model with the time of its next probe; nothing else sets `due`.
 
     Args:
         model: with the event already folded in.
@@ -115,7 +115,7 @@ def schedule_next_probe(model: ModelState, occasion: Occasion, now: float, inter
         case Occasion.APPEARED:
             due = max(model.due, now + delay)
         case Occasion.USED if model.failures:
-            due = model.due
+            due = model.due  # users do not shorten a backoff
         case Occasion.USED:
             quiet = now + compute_quiet_seconds(interval)
             least = quiet if model.probed_at is None else model.probed_at + interval * LEAST_INTERVALS
@@ -123,11 +123,11 @@ def schedule_next_probe(model: ModelState, occasion: Occasion, now: float, inter
         case Occasion.PROBED:
             due = now + delay
         case Occasion.FOLLOW_UP:
-            due = min(now + delay, now + SOON_SECONDS)
+            due = now + min(delay, SOON_SECONDS)
         case Occasion.LOADED:
             due = now + SOON_SECONDS
         case Occasion.FAILED:
-            due = max(now + delay, now + compute_backoff_seconds(interval, model.failures - 1))
+            due = now + max(delay, compute_backoff_seconds(interval, model.failures - 1))
     return replace(model, due=due)
 
 
@@ -151,7 +151,7 @@ def choose_probe(state: OllamaState, settings: ProbeSettings, now: float, wall: 
     return ProbeDecision(None, tuple(skips))
 
 
-def find_model_settings(settings: ProbeSettings, name: str) -> ModelProbe:
+def choose_model_probe(settings: ProbeSettings, name: str) -> ModelProbe:
     """The operator's settings of one model; a name without a tag means `latest`, as it does for Ollama."""
     return settings.models.get(name) or settings.models.get(name.removesuffix(":latest")) or ModelProbe()
 
@@ -198,14 +198,14 @@ def _list_due_models(state: OllamaState, settings: ProbeSettings, now: float) ->
         for key, model in state.models.items()
         if model.due <= now
         and (model.residency is not None or (model.load_due <= now and _may_load(inventory.stored, settings, key)))
-        and find_model_settings(settings, key[0]).enabled
+        and choose_model_probe(settings, key[0]).enabled
     ]
     return [key for _, key in sorted(due)]
 
 
 def _may_load(stored: Mapping[str, StoredModel] | None, settings: ProbeSettings, key: ModelKey) -> bool:
     listed = stored.get(key[0]) if stored else None
-    return listed is not None and listed.digest == key[1] and find_model_settings(settings, key[0]).load
+    return listed is not None and listed.digest == key[1] and choose_model_probe(settings, key[0]).load
 
 
 def _find_skip_reason(
@@ -214,7 +214,7 @@ def _find_skip_reason(
     model = state.models[key]
     reasons = _list_general_reasons(state, key, now)
     if model.residency is not None:
-        context = get_context_length(model.residency, find_model_settings(settings, key[0]))
+        context = get_context_length(model.residency, choose_model_probe(settings, key[0]))
         quiet = compute_quiet_seconds(settings.interval)
         reasons = chain(reasons, _list_reasons_in_memory(model, model.residency, context, now, server_wall, quiet))
     return next(reasons, None)
@@ -274,7 +274,7 @@ def _build_request(
     state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, random: Random
 ) -> ProbeRequest:
     model = state.models[key]
-    model_settings = find_model_settings(settings, key[0])
+    model_settings = choose_model_probe(settings, key[0])
     if model.residency is None:
         return build_load_request(*key, model_settings.options)
     context = get_context_length(model.residency, model_settings) or 0

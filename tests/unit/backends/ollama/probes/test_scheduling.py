@@ -11,10 +11,10 @@ from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.scheduling import (
     EXPIRY_MARGIN,
     LONGEST_LONG_PROBE,
+    choose_model_probe,
     choose_probe,
     compute_quiet_seconds,
     draw_pace,
-    find_model_settings,
     is_loaded,
     list_loadable_models,
 )
@@ -233,10 +233,10 @@ def test_a_model_that_the_operator_excludes_is_never_due() -> None:
 
 def test_the_operators_word_is_found_with_and_without_the_tag_that_ollama_assumes() -> None:
     bare, tagged = ModelProbe(load=True), ModelProbe(enabled=False)
-    assert find_model_settings(ProbeSettings(models={"a": bare}), "a:latest") is bare
-    assert find_model_settings(ProbeSettings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
-    assert find_model_settings(ProbeSettings(models={"a": bare}), "a:8b") == ModelProbe()
-    assert find_model_settings(ProbeSettings(models={"a:8b": bare}), "a:8b") is bare
+    assert choose_model_probe(ProbeSettings(models={"a": bare}), "a:latest") is bare
+    assert choose_model_probe(ProbeSettings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
+    assert choose_model_probe(ProbeSettings(models={"a": bare}), "a:8b") == ModelProbe()
+    assert choose_model_probe(ProbeSettings(models={"a:8b": bare}), "a:8b") is bare
 
 
 def test_the_operators_context_makes_up_for_a_server_that_does_not_tell_it() -> None:
