@@ -68,18 +68,18 @@ class ProbeRunner:
         self._retry_at = 0.0
 
     def is_ready(self) -> bool:
-        """Whether the server is up, and its inventory could be read before the newest probe."""
+        """Whether the server is up, and an interval has passed since its inventory could not be read before a probe."""
         return bool(self._tracker.state.health.up) and self._clock() >= self._retry_at
 
     def take_request(self) -> ProbeRequest | None:
-        """Choose the request that is due, and count the probes that are skipped in its favour or in its absence."""
+        """Choose the request that is due, and count the probes that are skipped."""
         now, settings = self._clock(), self._target.probe
         decision = choose_probe(self._tracker.state, settings, now, self._wall_clock(), self._random)
         self._tracker.state = record_skips(self._tracker.state, decision.skips, now, settings.interval)
         return decision.request
 
     async def run(self) -> None:
-        """Carry out the due probe, if it is still due after a fresh look at the server."""
+        """Carry out the due probe, if it is still due after the inventory was read again."""
         try:
             request = await self._confirm()
             if request is not None:
@@ -94,7 +94,7 @@ class ProbeRunner:
             self._tracker.probing = None
 
     async def _confirm(self) -> ProbeRequest | None:
-        """The request that is still due after a fresh look: the model may have been unloaded since the last scrape.
+        """The request that is still due by a fresh inventory: the model may have been unloaded since the last scrape.
 
         Raises:
             ScrapeError: the inventory could not be read.
