@@ -609,15 +609,16 @@ def test_what_is_never_sent_is_in_no_request() -> None:
 def test_the_figures_of_probes_are_those_of_the_program() -> None:
     told = {cells[0]: " ".join(cells[1:]) for _, cells in tables(OLLAMA, "what", "how much", "why")}
     settings = new_probe_settings()
-    firsts = [policy.pace(settings, RANDOM).first for _ in range(2000)]
+    firsts = [policy.draw_pace(settings, RANDOM).first_delay for _ in range(2000)]
+    quiet = policy.compute_quiet_seconds(settings.interval)
     bounds = rf"{min(firsts):.0f} to {max(firsts):.0f} s after it was first seen"
     known = {
         "first probe of a model": bounds,
         "short probe": rf"every `interval`, {settings.interval / 60:g} minutes, .*; {prompt.SHORT_TOKENS} tokens",
         "long probe": rf"every `long_interval`, {settings.long_interval / 3600:g} hour,.*; {prompt.LONG_TOKENS} tokens",
         "longest long probe": rf"{policy.LONGEST_LONG_PROBE:g} s,",
-        "after a user's request": rf"{policy.pace(settings, RANDOM).quiet:g} s of quiet, .* half an interval",
-        "again, after an answer that says nothing": rf"{outcome.SOON_SECONDS:g} s",
+        "after a user's request": rf"{quiet:g} s of quiet, .* half an interval",
+        "again, after an answer that says nothing": rf"{policy.SOON_SECONDS:g} s",
         "time left to the model": rf"{policy.EXPIRY_MARGIN:g} s and twice its longest probe",
         "share of the time": rf"`budget`, {settings.budget * 100:g} %: .* {1 / settings.budget - 1:g} s",
         "at once": "1,",
@@ -626,7 +627,7 @@ def test_the_figures_of_probes_are_those_of_the_program() -> None:
     assert told.keys() == known.keys()
     for what, pattern in known.items():
         assert re.match(pattern, told[what]), what
-    assert policy.pace(settings, RANDOM).least == settings.interval / 2
+    assert policy.LEAST_INTERVALS == 1 / 2
     assert PROBE_TICK == 0.25
     assert "Four times a second PhaseWatch looks" in OLLAMA
     assert f"that had to queue (more than {outcome.QUEUED_SECONDS * 1000:g} ms)" in OLLAMA_WORDS

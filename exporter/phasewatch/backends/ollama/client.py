@@ -1,4 +1,4 @@
-"""Ollama: its inventory, and the requests that load it as little as a question can."""
+"""Ollama HTTP client: version, ps, tags, show, generate."""
 
 import json
 from collections.abc import Mapping
@@ -11,49 +11,49 @@ from phasewatch.scrape.http import HTTP_OK, Response
 
 
 class OllamaClient(ServerClient):
-    """Asks one Ollama.
+    """HTTP client of one Ollama.
 
     Args:
         target: the server.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
     """
 
-    async def version(self) -> str | None:
-        """The server's version; None if it answers and does not say.
+    async def fetch_version(self) -> str | None:
+        """The server's version; None if the response has none.
 
         Raises:
-            ScrapeError: it does not response.
+            ScrapeError: there was no usable response.
         """
         return get_text((await self._get_object("/api/version")).get("version"))
 
-    async def loaded(self) -> tuple[tuple[LoadedModel, ...], float | None]:
-        """The models in memory, and the server's clock in whole seconds of Unix time, if it tells.
+    async def fetch_loaded_models(self) -> tuple[tuple[LoadedModel, ...], float | None]:
+        """The models in memory, and the Unix time of the server's clock in whole seconds, if the response has one.
 
         Raises:
-            ScrapeError: they could not be had.
+            ScrapeError: there was no usable response.
         """
         response = await self.get("/api/ps")
         return parse_loaded_models(_parse_object(response, "/api/ps")), response.date
 
-    async def stored(self) -> dict[str, StoredModel]:
+    async def fetch_stored_models(self) -> dict[str, StoredModel]:
         """The models on disk, by name.
 
         Raises:
-            ScrapeError: they could not be had.
+            ScrapeError: there was no usable response.
         """
         return parse_stored_models(await self._get_object("/api/tags"))
 
-    async def show(self, name: str) -> dict[str, Any]:
-        """What the server knows of a model; it reads the file for that and does not load it.
+    async def show_model(self, name: str) -> dict[str, Any]:
+        """Metadata of a model; for these the server reads its file and does not load it.
 
         Raises:
-            ScrapeError: it could not be had.
+            ScrapeError: there was no usable response.
         """
         response = await self.post("/api/show", {"model": name}, self._target.timeout)
         return _parse_object(response, "/api/show")
 
     async def generate(self, body: Mapping[str, object], deadline: float) -> Response:
-        """Let a model complete a prompt.
+        """Request a completion, with `deadline` seconds for the complete response.
 
         Raises:
             ScrapeError: there was no complete response.

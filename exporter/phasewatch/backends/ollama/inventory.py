@@ -1,4 +1,4 @@
-"""What an Ollama says of its models: /api/ps, /api/tags and /api/show, typed (0.1.38 and newer)."""
+"""Inventory of an Ollama: /api/ps, /api/tags and /api/show as typed records (0.1.38 and newer)."""
 
 import re
 from collections.abc import Mapping
@@ -11,6 +11,9 @@ from phasewatch.snapshot.models import ModelDetails
 
 OllamaVersion = tuple[int, int, int]
 
+ModelKey = tuple[str, str]
+"""Name and digest of a model: the same name can be in memory twice, as pulled before and after."""
+
 _VERSION: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:\D.*)?", re.DOTALL)
 _DIGEST_SHOWN: Final = 12
 _CLOCKS_AGREE: Final = 2.0
@@ -18,16 +21,16 @@ _CLOCKS_AGREE: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory; bytes and Unix time, None where the server does not say.
+    """A model in memory; None where the server does not list a field.
 
     Attributes:
-        name: as /api/ps has it, with its tag.
+        name: as in /api/ps, with its tag.
         digest: of its manifest.
-        size: bytes of weights, KV cache and buffers, wherever they are.
-        size_vram: of those, bytes on the devices.
-        context_length: tokens of context that it was loaded with (0.10 and newer).
-        expires_at: when it will be unloaded if nobody asks for it again.
-        details: what it is.
+        size: weights, KV cache and buffers in any memory, bytes.
+        size_vram: share of `size` on the devices, bytes.
+        context_length: context that it was loaded with, tokens (0.10 and newer).
+        expires_at: Unix time at which it is unloaded unless it is requested again.
+        details: format, family and size.
     """
 
     name: str
@@ -39,15 +42,15 @@ class LoadedModel:
     details: ModelDetails
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Name and digest: a name alone can be in memory twice, with what was pulled before and after."""
+    def key(self) -> ModelKey:
+        """Name and digest."""
         return self.name, self.digest
 
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """A model on disk. `parse_capabilities` is None where the server does not say (before 0.30); `remote` means that
-    requests for it go to another machine.
+    """A model on disk. `capabilities` is None where /api/tags does not list them (before 0.30); `remote` means that
+    its requests go to another machine.
     """
 
     name: str
@@ -59,126 +62,136 @@ class StoredModel:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What is in memory, and what is on disk by name; `stored` is None until it was asked.
+    """Models in memory and on disk.
 
-    `ahead` is how many seconds the server's clock, by which models expire, is ahead of ours.
+    Attributes:
+        loaded: models in memory.
+        stored: models on disk by name; None until /api/tags was read.
+        clock_offset: how far the server's clock, by which models expire, is ahead of ours, seconds.
     """
 
     loaded: tuple[LoadedModel, ...]
     stored: Mapping[str, StoredModel] | None = None
-    ahead: float = 0.0
+    clock_offset: float = 0.0
 
 
 def parse_version(text: str | None) -> OllamaVersion | None:
-    """The three numbers of a version; None for what is no version, and for `0.0.0`, which a build of one's own says."""
-    found = _VERSION.fullmatch(text) if text else None
-    numbers = (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
+    """The three numbers of a version; None for any other text, and for `0.0.0`, the version of a custom build."""
+    match = _VERSION.fullmatch(text) if text else None
+    numbers = (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
     return None if numbers == (0, 0, 0) else numbers
 
 
-def parse_loaded_models(answer: Any) -> tuple[LoadedModel, ...]:
-    """The models in the answer of /api/ps, each once.
+def parse_loaded_models(payload: Any) -> tuple[LoadedModel, ...]:
+    """The models in the payload of /api/ps, each once.
 
     Raises:
-        ScrapeError: `no_metrics` if it is no such answer, `parse` if a part of it is not what it must be.
+        ScrapeError: `no_metrics` if it has no list of models, `parse` if a field has a wrong type or value.
     """
-    models = (_loaded(entry, f"/api/ps models[{index}]") for index, entry in enumerate(_models(answer, "/api/ps")))
+    entries = enumerate(_list_entries(payload, "/api/ps"))
+    models = (_parse_loaded(entry, f"/api/ps models[{index}]") for index, entry in entries)
     return tuple({model.key: model for model in models}.values())
 
 
-def parse_stored_models(answer: Any) -> dict[str, StoredModel]:
-    """The models in the answer of /api/tags, by name.
+def parse_stored_models(payload: Any) -> dict[str, StoredModel]:
+    """The models in the payload of /api/tags, by name.
 
     Raises:
         ScrapeError: as `parse_loaded_models`.
     """
-    models = (_stored(entry, f"/api/tags models[{index}]") for index, entry in enumerate(_models(answer, "/api/tags")))
+    entries = enumerate(_list_entries(payload, "/api/tags"))
+    models = (_parse_stored(entry, f"/api/tags models[{index}]") for index, entry in entries)
     return {model.name: model for model in models}
 
 
-def parse_capabilities(answer: Any) -> frozenset[str] | None:
-    """What a model can do, from the answer of /api/show (0.6.4 and newer) or an entry of /api/tags."""
-    listed = answer.get("capabilities") if isinstance(answer, dict) else None
-    return frozenset(word for word in listed if isinstance(word, str)) if isinstance(listed, list) else None
+def parse_capabilities(payload: Any) -> frozenset[str] | None:
+    """Capabilities of a model, from /api/show (0.6.4 and newer) or from an entry of /api/tags; None if not listed."""
+    words = payload.get("capabilities") if isinstance(payload, dict) else None
+    return frozenset(word for word in words if isinstance(word, str)) if isinstance(words, list) else None
 
 
 def compute_clock_offset(date: float | None, wall: float) -> float:
-    """Seconds by which the server's clock is ahead of ours. It tells whole seconds, so less than two may be none."""
-    ahead = 0.0 if date is None else date - wall
-    return ahead if abs(ahead) >= _CLOCKS_AGREE else 0.0
+    """Seconds by which the server's clock is ahead of ours. Its date has whole seconds: less than two count as none."""
+    offset = 0.0 if date is None else date - wall
+    return offset if abs(offset) >= _CLOCKS_AGREE else 0.0
 
 
 def is_current(model: LoadedModel, stored: Mapping[str, StoredModel] | None) -> bool:
-    """Whether a request for the name of a loaded model would reach this very one, and not what was pulled since."""
+    """Whether a request for the name of a loaded model would reach it, and not one that was pulled since."""
     listed = stored.get(model.name) if stored else None
     return listed is not None and listed.digest == model.digest
 
 
 def choose_label(model: LoadedModel, inventory: Inventory) -> str:
-    """What a loaded model is called on our pages: its name, or with its digest where it no longer has that name."""
-    alone = [other.name for other in inventory.loaded].count(model.name) == 1
+    """Label of a loaded model: its name, with its digest if the name no longer stands for it alone."""
+    unique = [other.name for other in inventory.loaded].count(model.name) == 1
     listed = inventory.stored.get(model.name) if inventory.stored else None
-    if is_current(model, inventory.stored) or (alone and listed is None):
+    if is_current(model, inventory.stored) or (unique and listed is None):
         return model.name
     return f"{model.name}@{model.digest[:_DIGEST_SHOWN]}"
 
 
-def _models(answer: Any, path: str) -> list[Any]:
-    if not isinstance(answer, dict) or "models" not in answer:
+def _list_entries(payload: Any, path: str) -> list[Any]:
+    if not isinstance(payload, dict) or "models" not in payload:
         raise ScrapeError(Reason.NO_METRICS, f"{path} lists no models: is this an Ollama?")
-    models = answer["models"]
+    models = payload["models"]
     if models is not None and not isinstance(models, list):
         raise ScrapeError(Reason.PARSE, f"{path}: models is no list")
     return models or []
 
 
-def _loaded(entry: Any, path: str) -> LoadedModel:
+def _parse_loaded(entry: Any, path: str) -> LoadedModel:
     return LoadedModel(
-        name=_text(entry, "name", path),
-        digest=_text(entry, "digest", path),
-        size=_bytes(entry, "size", path),
-        size_vram=_bytes(entry, "size_vram", path),
-        context_length=_length(entry, path),
-        expires_at=_time(entry, "expires_at", path),
-        details=_details(entry),
+        name=_parse_text(entry, "name", path),
+        digest=_parse_text(entry, "digest", path),
+        size=_parse_bytes(entry, "size", path),
+        size_vram=_parse_bytes(entry, "size_vram", path),
+        context_length=_parse_length(entry, path),
+        expires_at=_parse_time(entry, "expires_at", path),
+        details=_parse_details(entry),
     )
 
 
-def _stored(entry: Any, path: str) -> StoredModel:
-    name = _text(entry, "name", path)
-    elsewhere = bool(entry.get("remote_model") or entry.get("remote_host"))
+def _parse_stored(entry: Any, path: str) -> StoredModel:
+    name = _parse_text(entry, "name", path)
+    has_host = bool(entry.get("remote_model") or entry.get("remote_host"))
     return StoredModel(
         name=name,
-        digest=_text(entry, "digest", path),
+        digest=_parse_text(entry, "digest", path),
         capabilities=parse_capabilities(entry),
-        remote=elsewhere or name.endswith((":cloud", "-cloud")),
-        details=_details(entry),
+        remote=has_host or name.endswith((":cloud", "-cloud")),
+        details=_parse_details(entry),
     )
 
 
-def _details(entry: Any) -> ModelDetails:
-    told = entry.get("details")
+def _parse_details(entry: Any) -> ModelDetails:
+    details = entry.get("details")
 
-    def word(key: str) -> str:
-        value = told.get(key) if isinstance(told, dict) else None
-        return value if isinstance(value, str) and _can_be_shown(value) else ""
+    def get_text(key: str) -> str:
+        value = details.get(key) if isinstance(details, dict) else None
+        return value if isinstance(value, str) and _is_encodable(value) else ""
 
-    return ModelDetails(word("format"), word("family"), word("parameter_size"), word("quantization_level"))
+    return ModelDetails(
+        format=get_text("format"),
+        family=get_text("family"),
+        parameter_size=get_text("parameter_size"),
+        quantization=get_text("quantization_level"),
+    )
 
 
-def _text(entry: Any, key: str, path: str) -> str:
+def _parse_text(entry: Any, key: str, path: str) -> str:
     value = entry.get(key) if isinstance(entry, dict) else None
-    if not isinstance(value, str) or not value or not _can_be_shown(value):
+    if not isinstance(value, str) or not value or not _is_encodable(value):
         raise ScrapeError(Reason.PARSE, f"{path}: {key} is no text")
     return value
 
 
-def _can_be_shown(value: str) -> bool:
-    """JSON may hold half of a surrogate pair, which no page can be encoded with."""
+def _is_encodable(value: str) -> bool:
+    """Whether a text can be encoded: JSON may hold half of a surrogate pair."""
     return value.encode(errors="ignore").decode() == value
 
 
-def _bytes(entry: Any, key: str, path: str) -> float | None:
+def _parse_bytes(entry: Any, key: str, path: str) -> float | None:
     value = entry.get(key)
     if value is None:
         return None
@@ -187,7 +200,7 @@ def _bytes(entry: Any, key: str, path: str) -> float | None:
     return float(value)
 
 
-def _length(entry: Any, path: str) -> int | None:
+def _parse_length(entry: Any, path: str) -> int | None:
     value = entry.get("context_length")
     if value is None or value == 0:
         return None
@@ -196,10 +209,8 @@ def _length(entry: Any, path: str) -> int | None:
     return value
 
 
-def _time(entry: Any, key: str, path: str) -> float | None:
-    """Unix time of an RFC 3339 time, which comes in the server's zone with up to nine digits of a second. Go's zero
-    time says that nothing is known.
-    """
+def _parse_time(entry: Any, key: str, path: str) -> float | None:
+    """Unix time of an RFC 3339 time, in the server's zone with up to nine decimals. Go's zero time stands for none."""
     value = entry.get(key)
     if value is None:
         return None

@@ -1,6 +1,6 @@
-"""What /metrics shows of an Ollama: who is in memory, and the speeds that the newest probes have measured.
+"""Builds the snapshot of an Ollama: the models in memory and on disk, and the rates measured by the newest probes.
 
-A measurement speaks for two intervals between probes, and for no longer than the model stays in memory as it is.
+A measurement is valid for two intervals between probes, and no longer than the model stays loaded as it is.
 """
 
 from collections.abc import Mapping
@@ -14,166 +14,180 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, OllamaVersion, choose_label, parse_version
 from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeTimings
-from phasewatch.backends.ollama.state import ModelState, OllamaState, ProbeMeasurement
+from phasewatch.backends.ollama.state import OllamaState, ProbeMeasurement
 from phasewatch.config.settings import ProbeSettings, Target
 from phasewatch.models.sources.configured import apply_model_settings
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot, create_snapshot
 
 _SLOPE_LEVERAGE: Final = 2
-"""How many times longer than the short prompt the long one must be for their difference to say anything."""
+"""Least ratio of the long prompt to the short one for their difference to give a rate."""
 
 _SLOPE_BAND: Final = 4.0
-"""A slope further than this from the long prompt's own rate is noise: one of the two was disturbed."""
+"""Largest plausible ratio between the slope and the long prompt's own rate: beyond it one of the two was disturbed."""
 
 _COUNTED_TWICE: Final = ((0, 30, 0), (0, 30, 10))
-"""Releases that count the weights of a model that is partly on the device on both sides (ollama#16637)."""
+"""Releases that count the weights of a model partly on the device twice, on both sides (ollama#16637)."""
 
 
 def build_snapshot(state: OllamaState, target: Target, now: float) -> TargetSnapshot:
-    """What is to be shown of a target. While it is down nothing about its models is, but what was counted.
+    """Build the snapshot of a target. While it is down, only counters remain of its models.
 
     Args:
-        state: what is known.
+        state: of the server.
         target: gives name and intervals.
         now: monotonic time.
     """
-    shown = create_snapshot(target, state.health)
-    inventory = state.inventory if shown.up else None
-    models = _models(state, inventory, target, now)
+    snapshot = create_snapshot(target, state.health)
+    inventory = state.inventory if snapshot.up else None
+    models = _build_models(state, inventory, target, now)
     if inventory is None:
-        return replace(shown, facts=ServerFacts(version=state.version) if shown.up else ServerFacts(), models=models)
+        facts = ServerFacts(version=state.version) if snapshot.up else ServerFacts()
+        return replace(snapshot, facts=facts, models=models)
     return replace(
-        shown,
+        snapshot,
         facts=ServerFacts(version=state.version),
         models=models,
-        engines=tuple(_engine(state, target, inventory, model, now) for model in inventory.loaded),
+        engines=tuple(_build_engine(state, target, inventory, model, now) for model in inventory.loaded),
     )
 
 
-def _models(state: OllamaState, inventory: Inventory | None, target: Target, now: float) -> tuple[ModelSnapshot, ...]:
+def compute_gpu_ratio(model: LoadedModel, version: OllamaVersion | None) -> float | None:
+    """Share of a model's memory on the devices, KV cache and buffers included."""
+    if not model.size or model.size_vram is None or _is_counted_twice(model, version):
+        return None
+    return model.size_vram / model.size
+
+
+def _build_models(
+    state: OllamaState, inventory: Inventory | None, target: Target, now: float
+) -> tuple[ModelSnapshot, ...]:
     version = parse_version(state.version)
-    found: dict[str, ModelSnapshot] = {}
+    snapshots: dict[str, ModelSnapshot] = {}
     for name, stored in (inventory.stored or {}).items() if inventory else ():
         loaded = None if stored.remote else 0.0
-        found[name] = ModelSnapshot(name, digest=stored.digest, details=stored.details, loaded=loaded)
+        snapshots[name] = ModelSnapshot(name, digest=stored.digest, details=stored.details, loaded=loaded)
     for model in inventory.loaded if inventory else ():
         name = choose_label(model, inventory) if inventory else model.name
-        found[name] = _resident(name, model, version)
-        known = state.models.get(model.key)
-        valid = _valid(known, now, _lifetime(state, target), target) if known else {}
-        found[name] = replace(found[name], prefill_fixed_seconds=_fixed_seconds(valid))
+        valid = _select_valid(state, model, target, now)
+        snapshots[name] = _build_loaded(name, model, version, _compute_fixed_seconds(valid))
     for name, record in state.records.items():
-        reading = found.get(name, ModelSnapshot(name))
-        found[name] = replace(reading, probe=record if reading.loaded else _counted(record))
-    return tuple(found[name] for name in sorted(found))
+        snapshot = snapshots.get(name, ModelSnapshot(name))
+        snapshots[name] = replace(snapshot, probe=record if snapshot.loaded else _keep_counters(record))
+    return tuple(snapshots[name] for name in sorted(snapshots))
 
 
-def _counted(record: ProbeRecord) -> ProbeRecord:
-    """The record of a model that is not in memory: what was counted stays, how its newest probe went says nothing."""
+def _keep_counters(record: ProbeRecord) -> ProbeRecord:
+    """The record of a model that is not in memory: without the figures of its newest probe."""
     return replace(record, success=None, duration=None, queue_seconds=None)
 
 
-def _resident(name: str, model: LoadedModel, version: OllamaVersion | None) -> ModelSnapshot:
+def _build_loaded(
+    name: str, model: LoadedModel, version: OllamaVersion | None, fixed_seconds: float | None
+) -> ModelSnapshot:
     return ModelSnapshot(
         name,
         digest=model.digest,
         details=model.details,
         loaded=1.0,
-        bytes=None if _counted_twice(model, version) else model.size,
+        bytes=None if _is_counted_twice(model, version) else model.size,
         vram_bytes=model.size_vram,
         gpu_ratio=compute_gpu_ratio(model, version),
         context_length_tokens=model.context_length,
         expiry=model.expires_at,
+        prefill_fixed_seconds=fixed_seconds,
     )
 
 
-def compute_gpu_ratio(model: LoadedModel, version: OllamaVersion | None) -> float | None:
-    """Share of a model's memory that is on the devices, KV cache and buffers included."""
-    if not model.size or model.size_vram is None or _counted_twice(model, version):
-        return None
-    return model.size_vram / model.size
-
-
-def _counted_twice(model: LoadedModel, version: OllamaVersion | None) -> bool:
+def _is_counted_twice(model: LoadedModel, version: OllamaVersion | None) -> bool:
     first, last = _COUNTED_TWICE
     partly = model.size_vram is not None and model.size is not None and 0 < model.size_vram < model.size
     return partly and version is not None and first <= version <= last
 
 
-def _engine(state: OllamaState, target: Target, inventory: Inventory, model: LoadedModel, now: float) -> EngineSnapshot:
-    known = state.models.get(model.key)
-    valid = _valid(known, now, _lifetime(state, target), target) if known else {}
+def _build_engine(
+    state: OllamaState, target: Target, inventory: Inventory, model: LoadedModel, now: float
+) -> EngineSnapshot:
+    valid = _select_valid(state, model, target, now)
     short = valid.get(RequestKind.SHORT)
-    sample = short.sample if short else None
-    shown = state.shown.get(model.digest)
-    share = compute_gpu_ratio(model, parse_version(state.version))
-    ceiling = Ceiling()
-    if shown is not None and share is not None:
-        ceiling = compute_single_stream_ceiling(
-            state.device,
-            apply_model_settings(shown.costs, target.model),
-            decode_tokens_per_second=sample.decode_tokens_per_second if sample else None,
-            context_tokens=_context(sample) if sample else None,
-            gpu_share=share,
-        )
+    timings = short.timings if short else None
+    decode_rate = timings.decode_tokens_per_second if timings else None
     return EngineSnapshot(
         key=EngineKey(choose_label(model, inventory), None),
         phases=Phases(
-            prefill_tokens_per_second=_prefill(valid),
-            decode_tokens_per_second=sample.decode_tokens_per_second if sample else None,
+            prefill_tokens_per_second=_compute_prefill_rate(valid),
+            decode_tokens_per_second=decode_rate,
         ),
         latencies=Latencies(
-            time_to_first_token=Latency(mean=sample.first_token_seconds if sample else None),
-            inter_token=Latency(mean=1 / sample.decode_tokens_per_second if sample else None),
+            time_to_first_token=Latency(mean=timings.first_token_seconds if timings else None),
+            inter_token=Latency(mean=1 / decode_rate if decode_rate is not None else None),
         ),
-        ceiling=ceiling,
+        ceiling=_compute_ceiling(state, target, model, timings),
     )
 
 
-def _context(sample: ProbeTimings) -> float | None:
-    """Mean tokens in the KV cache while a sample decoded."""
-    return None if sample.prompt_tokens is None else sample.prompt_tokens + sample.output_tokens / 2
+def _compute_ceiling(state: OllamaState, target: Target, model: LoadedModel, timings: ProbeTimings | None) -> Ceiling:
+    description = state.descriptions.get(model.digest)
+    gpu_ratio = compute_gpu_ratio(model, parse_version(state.version))
+    if description is None or gpu_ratio is None:
+        return Ceiling()
+    return compute_single_stream_ceiling(
+        state.device,
+        apply_model_settings(description.costs, target.model),
+        decode_tokens_per_second=timings.decode_tokens_per_second if timings else None,
+        context_tokens=_compute_mean_context(timings) if timings else None,
+        gpu_share=gpu_ratio,
+    )
 
 
-def _valid(known: ModelState, now: float, lifetime: float, target: Target) -> Mapping[RequestKind, ProbeMeasurement]:
-    return {kind: found for kind, found in known.measurements.items() if _is_valid(kind, found, now, lifetime, target)}
+def _compute_mean_context(timings: ProbeTimings) -> float | None:
+    """Mean tokens in the KV cache during decode."""
+    return None if timings.prompt_tokens is None else timings.prompt_tokens + timings.output_tokens / 2
 
 
-def _is_valid(kind: RequestKind, found: ProbeMeasurement, now: float, lifetime: float, target: Target) -> bool:
-    longest = max(lifetime, 2 * target.probe.long_interval) if kind is RequestKind.LONG else lifetime
-    return now - found.time <= longest
+def _select_valid(
+    state: OllamaState, model: LoadedModel, target: Target, now: float
+) -> Mapping[RequestKind, ProbeMeasurement]:
+    """Measurements of a model that are not too old."""
+    model_state = state.models.get(model.key)
+    if model_state is None:
+        return {}
+    lifetime = 2 * max(target.probe.interval, _compute_cycle_seconds(state, target.probe))
+    lifetimes = {RequestKind.LONG: max(lifetime, 2 * target.probe.long_interval)}
+    return {
+        kind: measurement
+        for kind, measurement in model_state.measurements.items()
+        if now - measurement.time <= lifetimes.get(kind, lifetime)
+    }
 
 
-def _lifetime(state: OllamaState, target: Target) -> float:
-    """Seconds for which a measurement speaks."""
-    return 2 * max(target.probe.interval, _cycle(state, target.probe))
+def _compute_cycle_seconds(state: OllamaState, settings: ProbeSettings) -> float:
+    """Seconds between two probes of a model where the budget, not the interval, sets the pace."""
+    longest = (
+        max(model.probe_seconds.values(), default=0.0) for model in state.models.values() if model.residency is not None
+    )
+    return sum(longest) / settings.budget
 
 
-def _cycle(state: OllamaState, settings: ProbeSettings) -> float:
-    """Seconds between two probes of a model where the budget, not the interval, paces them."""
-    spent = (max(model.cost.values(), default=0.0) for model in state.models.values() if model.residency is not None)
-    return sum(spent) / settings.budget
-
-
-def _prefill(valid: Mapping[RequestKind, ProbeMeasurement]) -> float | None:
-    """Tokens per second of prefill: between the two lengths if both are known, so that what each request costs
-    whatever its length is left out; otherwise over the longer prompt.
+def _compute_prefill_rate(valid: Mapping[RequestKind, ProbeMeasurement]) -> float | None:
+    """Tokens per second of prefill: the slope between the two prompt lengths if both are valid, which leaves out the
+    fixed cost of a request; otherwise the rate over the longer prompt.
     """
     short, long = valid.get(RequestKind.SHORT), valid.get(RequestKind.LONG)
     if short is None:
         return None
-    rates = [found.sample.prefill_tokens_per_second for found in (long, short) if found]
+    rates = [measurement.timings.prefill_tokens_per_second for measurement in (long, short) if measurement]
     whole = next((rate for rate in rates if rate is not None), None)
     if long is None or whole is None:
         return whole
-    slope = _slope(short, long)
+    slope = _compute_slope(short, long)
     return slope if slope is not None and whole / _SLOPE_BAND <= slope <= whole * _SLOPE_BAND else whole
 
 
-def _slope(short: ProbeMeasurement, long: ProbeMeasurement) -> float | None:
-    tokens = (short.sample.computed_tokens, long.sample.computed_tokens)
-    seconds = (short.sample.prompt_seconds, long.sample.prompt_seconds)
+def _compute_slope(short: ProbeMeasurement, long: ProbeMeasurement) -> float | None:
+    """Tokens per second between a short and a long prompt; None if they are too alike or out of order."""
+    tokens = (short.timings.computed_tokens, long.timings.computed_tokens)
+    seconds = (short.timings.prompt_seconds, long.timings.prompt_seconds)
     if tokens[0] is None or tokens[1] is None or seconds[0] is None or seconds[1] is None:
         return None
     if tokens[1] < _SLOPE_LEVERAGE * tokens[0] or seconds[1] <= seconds[0]:
@@ -181,10 +195,10 @@ def _slope(short: ProbeMeasurement, long: ProbeMeasurement) -> float | None:
     return (tokens[1] - tokens[0]) / (seconds[1] - seconds[0])
 
 
-def _fixed_seconds(valid: Mapping[RequestKind, ProbeMeasurement]) -> float | None:
-    """What a prompt costs whatever its length: the short prompt's time without its tokens' share by the slope."""
+def _compute_fixed_seconds(valid: Mapping[RequestKind, ProbeMeasurement]) -> float | None:
+    """Fixed cost of a prompt, seconds: the short prompt's time less the share of its tokens by the slope."""
     short, long = valid.get(RequestKind.SHORT), valid.get(RequestKind.LONG)
-    slope = _slope(short, long) if short and long else None
-    if slope is None or short is None or not short.sample.prompt_seconds or not short.sample.computed_tokens:
+    slope = _compute_slope(short, long) if short and long else None
+    if slope is None or short is None or not short.timings.prompt_seconds or not short.timings.computed_tokens:
         return None
-    return short.sample.prompt_seconds - short.sample.computed_tokens / slope
+    return short.timings.prompt_seconds - short.timings.computed_tokens / slope

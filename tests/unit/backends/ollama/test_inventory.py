@@ -1,4 +1,4 @@
-"""What an Ollama lists becomes typed facts; what is not there stays unknown, what is wrong is told with its place."""
+"""The inventory becomes typed records: absent fields are None, wrong ones an error with their place."""
 
 from typing import Any
 
@@ -25,22 +25,21 @@ ENTRY: dict[str, Any] = recorded("ps_two")["models"][0]
 EXPIRY = 1_795_971_211.365449
 
 
-def one(**changes: Any) -> LoadedModel:
-    """The recorded entry with some keys changed; None takes one away."""
+def parse_entry(**changes: Any) -> LoadedModel:
+    """The recorded entry with some keys changed; None removes one."""
     entry = {key: value for key, value in {**ENTRY, **changes}.items() if value is not None}
     (model,) = parse_loaded_models({"models": [entry]})
     return model
 
 
-def refusal(answer: Any) -> ScrapeError:
-    with pytest.raises(ScrapeError) as told:
-        parse_loaded_models(answer)
-    return told.value
+def refuse(payload: Any) -> ScrapeError:
+    with pytest.raises(ScrapeError) as error:
+        parse_loaded_models(payload)
+    return error.value
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
+def test_a_version_is_its_three_numbers_and_that_of_a_custom_build_is_none() -> None:
+    versions: list[tuple[str | None, OllamaVersion | None]] = [
         ("0.33.0", (0, 33, 0)),
         ("v0.12.6", (0, 12, 6)),
         ("0.33.0-rc2", (0, 33, 0)),
@@ -53,22 +52,19 @@ def refusal(answer: Any) -> ScrapeError:
         ("1.2.3456789", None),
         ("٣.٣.٣x", (3, 3, 3)),
         (None, None),
-    ],
-)
-def test_a_version_is_its_three_numbers_and_one_of_a_build_of_ones_own_is_none(
-    text: str | None, version: OllamaVersion | None
-) -> None:
-    assert parse_version(text) == version
+    ]
+    for text, version in versions:
+        assert parse_version(text) == version, text
 
 
-def test_a_recorded_model_in_memory_is_read_with_all_that_is_told_of_it() -> None:
-    told = recorded("ps_two")["models"]
+def test_a_recorded_model_in_memory_has_all_its_fields() -> None:
+    entries = recorded("ps_two")["models"]
     first, second = parse_loaded_models(recorded("ps_two"))
     assert (first.name, second.name) == ("tiny-b:latest", "tiny-a:latest")
     assert first.expires_at == pytest.approx(EXPIRY, abs=1e-5)
     assert first == LoadedModel(
         name="tiny-b:latest",
-        digest=told[0]["digest"],
+        digest=entries[0]["digest"],
         size=115_941_047.0,
         size_vram=0.0,
         context_length=4096,
@@ -77,55 +73,56 @@ def test_a_recorded_model_in_memory_is_read_with_all_that_is_told_of_it() -> Non
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_an_expiry_is_the_same_moment_in_every_time_zone_and_with_any_digits() -> None:
+    for text in (
         "2026-11-29T16:53:31.365449235Z",
         "2026-11-29T08:53:31.365449235-08:00",
         "2026-11-29T22:23:31.365449+05:30",
         "2026-11-30T00:53:31.36544924+08:00",
-    ],
-)
-def test_an_expiry_is_the_same_moment_in_every_time_zone_and_with_any_digits(text: str) -> None:
-    assert one(expires_at=text).expires_at == pytest.approx(EXPIRY, abs=1e-5)
+    ):
+        assert parse_entry(expires_at=text).expires_at == pytest.approx(EXPIRY, abs=1e-5), text
 
 
-def test_an_expiry_without_a_fraction_is_read() -> None:
-    assert one(expires_at="2026-11-29T16:53:31Z").expires_at == int(EXPIRY)
+def test_an_expiry_may_have_no_fraction() -> None:
+    assert parse_entry(expires_at="2026-11-29T16:53:31Z").expires_at == int(EXPIRY)
 
 
-@pytest.mark.parametrize(
-    ("date", "ahead"),
-    [(None, 0.0), (1000.0, 0.0), (1001.9, 0.0), (998.1, 0.0), (1003.0, 3.0), (997.0, -3.0), (4600.0, 3600.0)],
-)
-def test_clocks_that_may_agree_to_a_second_count_as_equal(date: float | None, ahead: float) -> None:
-    assert compute_clock_offset(date, 1000.0) == pytest.approx(ahead)
+def test_clocks_less_than_two_seconds_apart_count_as_equal() -> None:
+    for date, offset in (
+        (None, 0.0),
+        (1000.0, 0.0),
+        (1001.9, 0.0),
+        (998.1, 0.0),
+        (1003.0, 3.0),
+        (997.0, -3.0),
+        (4600.0, 3600.0),
+    ):
+        assert compute_clock_offset(date, 1000.0) == pytest.approx(offset), date
 
 
-def test_a_model_kept_for_ever_expires_centuries_from_now() -> None:
+def test_a_model_kept_forever_expires_centuries_from_now() -> None:
     models = parse_loaded_models(recorded("ps_forever"))
     expiry = models[0].expires_at
     assert expiry is not None
     assert expiry - EXPIRY > FOREVER_SECONDS
 
 
-def test_gos_zero_time_says_that_the_expiry_is_not_known() -> None:
-    assert one(expires_at="0001-01-01T00:00:00Z").expires_at is None
+def test_gos_zero_time_is_no_expiry() -> None:
+    assert parse_entry(expires_at="0001-01-01T00:00:00Z").expires_at is None
 
 
-@pytest.mark.parametrize("key", ["size", "size_vram", "context_length", "expires_at"])
-def test_what_an_older_server_does_not_tell_is_not_known(key: str) -> None:
-    assert getattr(one(**{key: None}), key) is None
+def test_a_field_that_an_older_server_lacks_is_none() -> None:
+    for key in ("size", "size_vram", "context_length", "expires_at"):
+        assert getattr(parse_entry(**{key: None}), key) is None, key
 
 
-def test_a_context_of_0_is_not_known_but_0_bytes_on_the_devices_are_told() -> None:
-    assert one(context_length=0).context_length is None
-    assert one(size_vram=0).size_vram == 0.0
+def test_a_context_of_zero_is_unknown_and_zero_bytes_on_the_devices_are_zero() -> None:
+    assert parse_entry(context_length=0).context_length is None
+    assert parse_entry(size_vram=0).size_vram == 0.0
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
+def test_a_wrong_value_is_an_error_with_its_place() -> None:
+    cases: list[tuple[str, Any]] = [
         ("name", 3),
         ("name", ""),
         ("name", "half of a pair \ud800"),
@@ -146,48 +143,52 @@ def test_a_context_of_0_is_not_known_but_0_bytes_on_the_devices_are_told() -> No
         ("expires_at", "2026-11-29T16:53:31"),
         ("expires_at", "2026-11-29"),
         ("expires_at", {"seconds": 1}),
-    ],
-)
-def test_a_wrong_value_is_told_with_its_place(key: str, value: Any) -> None:
-    entry = {name: kept for name, kept in {**ENTRY, key: value}.items() if kept is not None}
-    told = refusal({"models": [ENTRY, entry]})
-    assert told.reason is Reason.PARSE
-    assert told.message.startswith("/api/ps models[1]: ")
-    assert key in told.message
+    ]
+    for key, value in cases:
+        entry = {name: kept for name, kept in {**ENTRY, key: value}.items() if kept is not None}
+        error = refuse({"models": [ENTRY, entry]})
+        assert error.reason is Reason.PARSE, (key, value)
+        assert error.message.startswith("/api/ps models[1]: "), (key, value)
+        assert key in error.message, (key, value)
 
 
-@pytest.mark.parametrize("entry", [None, "tiny-a", 3, ["tiny-a"], {}])
-def test_an_entry_that_is_no_model_is_told_with_its_place(entry: Any) -> None:
-    told = refusal({"models": [entry]})
-    assert (told.reason, told.message) == (Reason.PARSE, "/api/ps models[0]: name is no text")
+def test_an_entry_that_is_not_a_model_is_an_error_with_its_place() -> None:
+    entries: list[Any] = [None, "tiny-a", 3, ["tiny-a"], {}]
+    for entry in entries:
+        error = refuse({"models": [entry]})
+        assert (error.reason, error.message) == (Reason.PARSE, "/api/ps models[0]: name is no text"), entry
 
 
-@pytest.mark.parametrize("answer", [None, [], "Ollama is running", {"data": []}, 3])
-def test_a_server_that_lists_no_models_is_no_ollama(answer: Any) -> None:
-    assert refusal(answer).reason is Reason.NO_METRICS
+def test_a_server_without_a_list_of_models_is_not_an_ollama() -> None:
+    payloads: list[Any] = [None, [], "Ollama is running", {"data": []}, 3]
+    for payload in payloads:
+        assert refuse(payload).reason is Reason.NO_METRICS, payload
 
 
-@pytest.mark.parametrize("models", [{}, "none", 0, False])
-def test_models_that_are_no_list_cannot_be_read(models: Any) -> None:
-    assert refusal({"models": models}).reason is Reason.PARSE
+def test_models_that_are_not_a_list_cannot_be_parsed() -> None:
+    values: list[Any] = [{}, "none", 0, False]
+    for models in values:
+        assert refuse({"models": models}).reason is Reason.PARSE, models
 
 
-@pytest.mark.parametrize("models", [[], None])
-def test_a_server_without_models_is_empty(models: list[Any] | None) -> None:
-    assert parse_loaded_models({"models": models}) == ()
-    assert parse_stored_models({"models": models}) == {}
+def test_a_server_without_models_is_empty() -> None:
+    empties: tuple[list[Any] | None, ...] = ([], None)
+    for models in empties:
+        assert parse_loaded_models({"models": models}) == (), models
+        assert parse_stored_models({"models": models}) == {}, models
 
 
-@pytest.mark.parametrize("details", [None, [], "gguf", {"format": 3, "family": None, "parameter_size": "\udfff"}])
-def test_details_of_a_wrong_kind_are_empty(details: Any) -> None:
-    assert one(details=details).details == ModelDetails()
+def test_details_of_a_wrong_type_are_empty() -> None:
+    values: list[Any] = [None, [], "gguf", {"format": 3, "family": None, "parameter_size": "\udfff"}]
+    for details in values:
+        assert parse_entry(details=details).details == ModelDetails(), details
 
 
-def test_an_entry_that_is_listed_twice_is_one_model() -> None:
+def test_an_entry_listed_twice_is_one_model() -> None:
     assert len(parse_loaded_models({"models": [ENTRY, ENTRY]})) == 1
 
 
-def test_recorded_models_on_disk_are_read_by_name() -> None:
+def test_recorded_models_on_disk_are_listed_by_name() -> None:
     models = parse_stored_models(recorded("tags"))
     assert models["tiny-a:latest"].capabilities == frozenset({"completion"})
     assert models["tiny-a:latest"].details == ModelDetails("gguf", "llama", "36.46M", "F16")
@@ -195,9 +196,8 @@ def test_recorded_models_on_disk_are_read_by_name() -> None:
     assert models.keys() == {entry["name"] for entry in recorded("tags")["models"]}
 
 
-@pytest.mark.parametrize(
-    ("entry", "remote"),
-    [
+def test_a_remote_model_is_known_by_its_host_or_its_name() -> None:
+    entries: list[tuple[dict[str, Any], bool]] = [
         ({}, False),
         ({"remote_model": "", "remote_host": ""}, False),
         ({"remote_model": "big"}, True),
@@ -205,29 +205,28 @@ def test_recorded_models_on_disk_are_read_by_name() -> None:
         ({"name": "big:cloud"}, True),
         ({"name": "big:120b-cloud"}, True),
         ({"name": "cloud:latest"}, False),
-    ],
-)
-def test_a_model_that_runs_elsewhere_is_known_by_its_host_or_its_name(entry: dict[str, Any], remote: bool) -> None:
-    (model,) = parse_stored_models({"models": [{"name": "x:latest", "digest": A, **entry}]}).values()
-    assert model.remote is remote
+    ]
+    for entry, remote in entries:
+        (model,) = parse_stored_models({"models": [{"name": "x:latest", "digest": A, **entry}]}).values()
+        assert model.remote is remote, entry
 
 
-def test_capabilities_that_are_not_told_are_not_known() -> None:
+def test_absent_capabilities_are_unknown_and_empty_ones_are_none() -> None:
     assert parse_capabilities(recorded("show")) == frozenset({"completion"})
     assert parse_capabilities({"capabilities": ["completion", 3, None]}) == frozenset({"completion"})
     assert parse_capabilities({"capabilities": []}) == frozenset()
-    silents: list[Any] = [{}, {"capabilities": "completion"}, None, []]
-    for silent in silents:
-        assert parse_capabilities(silent) is None
+    payloads: list[Any] = [{}, {"capabilities": "completion"}, None, []]
+    for payload in payloads:
+        assert parse_capabilities(payload) is None, payload
 
 
-def test_a_wrong_value_of_a_model_on_disk_is_told_with_its_place() -> None:
-    with pytest.raises(ScrapeError) as told:
+def test_a_wrong_value_of_a_model_on_disk_is_an_error_with_its_place() -> None:
+    with pytest.raises(ScrapeError) as error:
         parse_stored_models({"models": [{"name": "x:latest"}]})
-    assert told.value.message == "/api/tags models[0]: digest is no text"
+    assert error.value.message == "/api/tags models[0]: digest is no text"
 
 
-def test_a_name_stands_for_what_is_on_disk_under_it() -> None:
+def test_a_name_stands_for_the_model_on_disk() -> None:
     disk = {"a:latest": stored(digest=B)}
     assert is_current(loaded(digest=B), disk)
     assert not is_current(loaded(digest=A), disk)
@@ -235,21 +234,21 @@ def test_a_name_stands_for_what_is_on_disk_under_it() -> None:
     assert not is_current(loaded(), None)
 
 
-def test_the_recorded_name_that_is_in_memory_twice_has_its_digest_where_it_was_pulled_anew_since() -> None:
+def test_a_recorded_model_that_was_pulled_again_since_has_its_digest_in_its_label() -> None:
     models = parse_loaded_models(recorded("ps_forever"))
     new, old = models[0], models[1]
     assert new.name == old.name
-    found = inventory(*models, disk=(stored(new.name, new.digest),))
-    assert choose_label(new, found) == "tiny-a:latest"
-    assert choose_label(old, found) == "tiny-a:latest@62a67e2ed896"
+    listed = inventory(*models, disk=(stored(new.name, new.digest),))
+    assert choose_label(new, listed) == "tiny-a:latest"
+    assert choose_label(old, listed) == "tiny-a:latest@62a67e2ed896"
 
 
-def test_a_model_is_called_by_its_name_where_nobody_else_has_it() -> None:
+def test_the_label_of_a_model_is_its_name_if_no_other_has_it() -> None:
     assert choose_label(loaded(), Inventory((loaded(),))) == "a:latest"
     assert choose_label(loaded(), inventory(loaded(), disk=())) == "a:latest"
     assert choose_label(loaded(), inventory(loaded(), disk=(stored(digest=B),))) == f"a:latest@{A[:12]}"
 
 
-def test_two_of_one_name_are_told_apart_before_the_disk_was_looked_at() -> None:
+def test_two_models_of_one_name_have_different_labels_before_the_disk_is_known() -> None:
     both = Inventory((loaded(), loaded(digest=B)))
     assert {choose_label(model, both) for model in both.loaded} == {f"a:latest@{A[:12]}", f"a:latest@{B[:12]}"}

@@ -1,4 +1,4 @@
-"""Hours on a simulated Ollama whose users come and go: measured, and nobody harmed; and every way to fail."""
+"""Hours with a simulated Ollama and its users: models are measured, users unharmed, and failures have reasons."""
 
 import asyncio
 import json
@@ -43,13 +43,13 @@ FAILED: Final = "llm_probe_failures_total"
 
 
 def once(model: str = "a:latest", pause: float = 1.0, **visit: Any) -> User:
-    """A user who asks once, and has it kept for ever if not told otherwise."""
+    """A user with one request, who by default keeps the model loaded forever."""
     return User(model, [Visit(pause, **{"keep_alive": -1, **visit})])
 
 
 @dataclass(slots=True)
 class Tuned:
-    """Somebody who asks for a model with options of the runner that no endpoint shows."""
+    """A user whose requests have options of the runner that no endpoint shows."""
 
     pauses: tuple[float, ...]
     options: dict[str, Any] = field(default_factory=lambda: {"num_thread": 4})
@@ -71,7 +71,7 @@ class Tuned:
 
 @dataclass(slots=True)
 class Between(httpx.AsyncBaseTransport):
-    """Between the monitor and the server; `meddle` answers in its place, raises, or gives None to let it answer."""
+    """Proxy of the server: `meddle` responds in its place, raises, or returns None to let it respond."""
 
     server: httpx.AsyncBaseTransport
     meddle: Callable[[httpx.Request], Awaitable[httpx.Response | None]]
@@ -92,7 +92,7 @@ class Between(httpx.AsyncBaseTransport):
 
 
 def answering(path: str, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> Wrap:
-    """Something that answers one path in the server's place."""
+    """Proxy that responds to one path in the server's place."""
 
     async def meddle(request: httpx.Request) -> httpx.Response | None:
         return await answer(request) if request.url.path == path else None
@@ -101,7 +101,7 @@ def answering(path: str, answer: Callable[[httpx.Request], Awaitable[httpx.Respo
 
 
 def during(begin: float, end: float, fail: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> Wrap:
-    """Something that answers everything in the server's place for a while; seconds from the first request."""
+    """Proxy that responds to everything for a while; seconds since the first request."""
     began: list[float] = []
 
     async def meddle(request: httpx.Request) -> httpx.Response | None:
@@ -116,18 +116,18 @@ def assert_nobody_harmed(watched: Watched, *, probes: int = 1) -> None:
     assert_harmless(watched.ollama.ledger, probes=probes)
     assert_uncached(watched.ollama.ledger)
     assert_within_budget(watched.ollama.ledger, 0.01, watched.seconds)
-    assert_waits_are_followed_by_rest(watched)
+    assert_queued_probes_back_off(watched)
 
 
-def assert_waits_are_followed_by_rest(watched: Watched) -> None:
-    """After a probe that waited behind a user's request for long enough to tell, none comes for two intervals."""
+def assert_queued_probes_back_off(watched: Watched) -> None:
+    """After a probe that queued noticeably behind a user's request, none follows for two intervals."""
     sent = [
         asked.at / 1e9 for asked in watched.ollama.requests if asked.path == "/api/generate" and ours(asked.headers)
     ]
     ledger = watched.ollama.ledger
-    told = dict(watched.values("llm_probe_queue_seconds"))
+    queue_seconds = dict(watched.values("llm_probe_queue_seconds"))
     for index, waited in enumerate(ledger.waited[: len(sent) - 1]):
-        shown = [queue for time, queue in told.items() if 0 < time - (sent[index] - 50_000) < 70]
+        shown = [queue for time, queue in queue_seconds.items() if 0 < time - (sent[index] - 50_000) < 70]
         if waited and max(shown, default=1.0) > 0.25:
             assert sent[index + 1] - sent[index] >= 600, sent[index]
 
@@ -137,7 +137,7 @@ def ours(headers: Any) -> bool:
 
 
 def skips(watched: Watched, model: str = "a:latest") -> dict[str, float]:
-    """What was skipped, by reason, at the end."""
+    """Skipped probes by reason, at the end."""
     return by_reason(watched, SKIPPED, model)
 
 
@@ -145,14 +145,14 @@ def by_reason(watched: Watched, name: str, model: str = "a:latest") -> dict[str,
     _, last = watched.readings[-1]
     return {
         dict(labels)["reason"]: count
-        for (found, labels), count in last.items()
-        if found == name and dict(labels)["model_name"] == model and count
+        for (metric, labels), count in last.items()
+        if metric == name and dict(labels)["model_name"] == model and count
     }
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("keep_alive", [None, "20s", "24h", -1])
-def test_in_an_hour_with_users_who_come_and_go_nobody_is_harmed(seed: int, keep_alive: str | int | None) -> None:
+def test_an_hour_of_probes_harms_no_user(seed: int, keep_alive: str | int | None) -> None:
     users = [
         build_user(seed, "a:latest", keep_alive=keep_alive),
         build_user(seed + 100, "b:latest", keep_alive=keep_alive),
@@ -164,7 +164,7 @@ def test_in_an_hour_with_users_who_come_and_go_nobody_is_harmed(seed: int, keep_
     assert all(measured.values()) or keep_alive == "20s"  # too short a life for more than the discarded first sample
 
 
-def test_a_model_that_leaves_after_each_request_is_never_probed() -> None:
+def test_a_model_unloaded_after_each_request_is_never_probed() -> None:
     watched = watch([A], [build_user(1, "a:latest", keep_alive=0)])
     assert watched.count_generate_requests() == 0
     assert skips(watched).keys() <= {"active", "expiring"}
@@ -173,13 +173,13 @@ def test_a_model_that_leaves_after_each_request_is_never_probed() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("num_ctx", [512, 8192])
-def test_a_context_that_users_have_chosen_stays_as_it_is(seed: int, num_ctx: int) -> None:
+def test_probes_keep_the_context_that_users_chose(seed: int, num_ctx: int) -> None:
     watched = watch([A], [build_user(seed, "a:latest", num_ctx=num_ctx)], seed=seed)
     assert_nobody_harmed(watched, probes=3)
     assert {length for _, length in watched.values("llm_model_context_length_tokens")} == {num_ctx}
 
 
-def test_users_who_fight_over_a_context_are_not_joined_by_probes() -> None:
+def test_probes_do_not_join_users_who_reload_each_others_context() -> None:
     users = [build_user(1, "a:latest", num_ctx=8192), build_user(2, "a:latest", num_ctx=512)]
     watched = watch([A], users)
     assert_nobody_harmed(watched, probes=3)
@@ -188,14 +188,14 @@ def test_users_who_fight_over_a_context_are_not_joined_by_probes() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_where_models_push_each_other_out_probes_push_nobody(seed: int) -> None:
+def test_where_models_evict_each_other_probes_evict_none(seed: int) -> None:
     watched = watch([A, B], [build_user(seed, "a:latest"), build_user(seed + 100, "b:latest")], seed=seed, max_loaded=1)
     assert_nobody_harmed(watched, probes=3)
     assert watched.ollama.ledger.select(Harm.EVICTION, by_probe=False)
     assert watched.last("llm_probe_caused_reloads_total", model_name="a:latest") == 0
 
 
-def test_two_models_in_memory_are_both_measured_to_the_digit() -> None:
+def test_two_models_in_memory_are_both_measured_exactly() -> None:
     watched = watch([A, B], [once("a:latest"), once("b:latest")], seconds=900)
     assert_nobody_harmed(watched, probes=6)
     for name, decode in (("a:latest", 1 / 0.003), ("b:latest", 1 / 0.01)):
@@ -209,7 +209,7 @@ def test_two_models_in_memory_are_both_measured_to_the_digit() -> None:
 
 
 @pytest.mark.parametrize("ahead", [-3600, 3600])
-def test_clocks_that_disagree_by_an_hour_harm_nobody(ahead: int) -> None:
+def test_a_clock_an_hour_off_harms_no_user(ahead: int) -> None:
     watched = watch([A], [build_user(3, "a:latest")], seed=3, epoch=EPOCH + ahead * SECOND)
     assert_nobody_harmed(watched, probes=3)
     assert watched.last(DECODE) or watched.values(DECODE)
@@ -222,7 +222,7 @@ def test_the_first_probe_of_an_idle_model_comes_within_an_interval_of_the_start(
         assert first < 300
 
 
-def test_a_prompt_of_2000_tokens_is_sent_once_an_hour_and_the_short_one_every_interval() -> None:
+def test_the_long_prompt_is_sent_once_an_hour_and_the_short_one_every_interval() -> None:
     watched = watch([A], [once()], seconds=2 * 3600)
     prompts = [
         len(json.loads(asked.body)["prompt"].split())
@@ -236,7 +236,7 @@ def test_a_prompt_of_2000_tokens_is_sent_once_an_hour_and_the_short_one_every_in
     assert_nobody_harmed(watched)
 
 
-def test_one_probe_at_a_time_is_under_way_on_a_server() -> None:
+def test_a_server_gets_one_probe_at_a_time() -> None:
     between: list[Between] = []
 
     async def let(_: httpx.Request) -> None:
@@ -253,7 +253,7 @@ def test_one_probe_at_a_time_is_under_way_on_a_server() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_model_on_a_cpu_gets_no_long_probes_and_keeps_to_the_budget(seed: int) -> None:
+def test_a_model_on_a_cpu_gets_no_long_probes_and_stays_within_the_budget(seed: int) -> None:
     watched = watch([SLOW], [build_user(seed, "a:latest", keep_alive=-1)], seed=seed, seconds=2 * 3600)
     assert_nobody_harmed(watched, probes=4)
     assert watched.last(DECODE) == pytest.approx(25)
@@ -263,7 +263,7 @@ def test_a_model_on_a_cpu_gets_no_long_probes_and_keeps_to_the_budget(seed: int)
     assert len(shown) > 0.9 * len([time for time, _ in watched.readings if time >= shown[0]])
 
 
-def test_a_user_who_asks_in_the_middle_of_a_probe_waits_for_what_is_left_of_it_and_no_longer() -> None:
+def test_a_user_who_comes_during_a_probe_waits_for_the_rest_of_it_at_most() -> None:
     servers: list[RecordingOllama] = []
 
     class Interrupting:
@@ -287,8 +287,8 @@ def test_a_user_who_asks_in_the_middle_of_a_probe_waits_for_what_is_left_of_it_a
     assert by_reason(watched, FAILED) == {}
 
 
-def test_a_reply_of_minutes_makes_a_probe_give_up_and_leave_the_server_alone() -> None:
-    """Nothing shows that a later request runs: the probe waits behind it until its time is over."""
+def test_a_reply_of_minutes_makes_a_probe_time_out_and_back_off() -> None:
+    """Nothing shows that a later request is running: the probe queues behind it until its timeout."""
     talk = User(
         "a:latest", [Visit(1.0, keep_alive="24h"), Visit(400, num_predict=30_000, requests=40, think_seconds=0.1)]
     )
@@ -299,19 +299,19 @@ def test_a_reply_of_minutes_makes_a_probe_give_up_and_leave_the_server_alone() -
     assert watched.last("llm_probe_success") == 0
 
 
-def test_a_server_that_does_not_tell_its_contexts_is_not_probed_unless_the_operator_does() -> None:
+def test_a_server_that_lists_no_contexts_is_probed_only_with_a_configured_one() -> None:
     watched = watch([A], [build_user(1, "a:latest")], version="0.9.0")
     assert watched.count_generate_requests() == 0
     assert skips(watched).keys() == {"context_unknown"}
     assert watched.values("llm_model_loaded")
     assert not watched.values("llm_model_context_length_tokens")
-    told = new_probe_settings(models={"a": new_model_probe(options={"num_ctx": 4096})})
-    watched = watch([A], [build_user(1, "a:latest")], told, version="0.9.0")
+    configured = new_probe_settings(models={"a": new_model_probe(options={"num_ctx": 4096})})
+    watched = watch([A], [build_user(1, "a:latest")], configured, version="0.9.0")
     assert_nobody_harmed(watched, probes=3)
     assert watched.values(DECODE)
 
 
-def test_a_reload_that_a_probe_causes_is_counted_told_once_and_never_repeated() -> None:
+def test_a_reload_caused_by_a_probe_is_counted_logged_once_and_never_repeated() -> None:
     watched = watch([A], [Tuned((1.0, *[300.0] * 20))], seconds=2 * 3600)
     assert len(watched.ollama.ledger.select(Harm.RELOAD)) == 1
     assert watched.last("llm_probe_caused_reloads_total") == 1
@@ -325,7 +325,7 @@ def test_a_reload_that_a_probe_causes_is_counted_told_once_and_never_repeated() 
     assert not watched.values(DECODE)
 
 
-def test_a_model_that_was_given_up_is_probed_again_when_it_has_changed() -> None:
+def test_a_quarantined_model_is_probed_again_after_it_was_pulled_again() -> None:
     async def pull(server: RecordingOllama) -> None:
         await asyncio.sleep(1000)
         server.pull(NEW)
@@ -338,14 +338,14 @@ def test_a_model_that_was_given_up_is_probed_again_when_it_has_changed() -> None
     assert watched.last(DECODE, model_name="a:latest") == pytest.approx(1 / 0.003)
 
 
-def test_with_the_options_that_a_model_is_loaded_with_probes_reload_nothing() -> None:
+def test_probes_with_the_options_of_a_model_do_not_reload_it() -> None:
     settings = new_probe_settings(models={"a": new_model_probe(options={"num_thread": 4})})
     watched = watch([A], [Tuned((1.0, *[300.0] * 20))], settings)
     assert_nobody_harmed(watched, probes=5)
     assert watched.last("llm_probe_caused_reloads_total") == 0
 
 
-def test_an_old_model_whose_name_was_pulled_anew_is_shown_and_never_probed() -> None:
+def test_a_replaced_model_is_shown_and_never_probed() -> None:
     async def pull(server: RecordingOllama) -> None:
         await asyncio.sleep(2)
         server.pull(NEW)
@@ -359,7 +359,7 @@ def test_an_old_model_whose_name_was_pulled_anew_is_shown_and_never_probed() -> 
     assert value(last, "llm_model_loaded", model_name="a:latest") == 0
 
 
-def test_two_models_of_one_name_are_both_shown_and_the_newer_is_probed() -> None:
+def test_of_two_models_of_one_name_both_are_shown_and_the_newer_is_probed() -> None:
     async def pull(server: RecordingOllama) -> None:
         await asyncio.sleep(2)
         server.pull(NEW)
@@ -373,7 +373,7 @@ def test_two_models_of_one_name_are_both_shown_and_the_newer_is_probed() -> None
     assert value(last, DECODE, model_name=f"a:latest@{'a' * 12}") is None
 
 
-def test_models_that_make_embeddings_or_images_or_run_elsewhere_are_never_asked() -> None:
+def test_embedding_image_and_remote_models_get_no_requests() -> None:
     settings = new_probe_settings(models={name: new_model_probe(load=True) for name in ("e", "i", "big:cloud")})
     watched = watch([EMBEDDING, IMAGE, REMOTE], [User("big:cloud", [Visit(10.0, requests=20)])], settings)
     assert watched.count_generate_requests() == 0
@@ -383,7 +383,7 @@ def test_models_that_make_embeddings_or_images_or_run_elsewhere_are_never_asked(
     assert not watched.values("llm_model_loaded", model_name="big:cloud")
 
 
-def test_an_older_server_is_believed_when_it_refuses_a_model() -> None:
+def test_a_model_that_an_older_server_refuses_is_not_tried_again() -> None:
     settings = new_probe_settings(models={"e": new_model_probe(load=True)})
     watched = watch([EMBEDDING], [], settings, version="0.9.0")
     assert watched.count_generate_requests() == 1
@@ -391,7 +391,7 @@ def test_an_older_server_is_believed_when_it_refuses_a_model() -> None:
     assert not watched.ollama.ledger.select(Harm.LOAD)
 
 
-def test_without_probes_there_is_an_inventory_and_not_one_request_to_generate() -> None:
+def test_with_probes_disabled_there_is_an_inventory_and_no_request_to_generate() -> None:
     watched = watch([A, B], [build_user(1, "a:latest")], new_probe_settings(enabled=False))
     assert watched.count_generate_requests() == 0
     assert {asked.path for asked in watched.ollama.requests if ours(asked.headers)} == {
@@ -406,7 +406,7 @@ def test_without_probes_there_is_an_inventory_and_not_one_request_to_generate() 
     assert not any(name.startswith("llm_probe") for _, metrics in watched.readings for name, _ in metrics)
 
 
-def test_a_model_whose_probes_are_switched_off_is_not_asked() -> None:
+def test_a_model_with_probes_disabled_is_not_probed() -> None:
     settings = new_probe_settings(models={"a:latest": new_model_probe(enabled=False)})
     watched = watch([A, B], [once("a:latest"), once("b:latest")], settings, seconds=900)
     assert_nobody_harmed(watched, probes=2)
@@ -418,7 +418,7 @@ def test_a_model_whose_probes_are_switched_off_is_not_asked() -> None:
 LOADING: Final = new_probe_settings(models={"a": new_model_probe(load=True)})
 
 
-def test_a_model_that_may_be_loaded_is_loaded_on_an_empty_server_timed_and_measured() -> None:
+def test_a_loadable_model_is_loaded_on_an_empty_server_timed_and_measured() -> None:
     watched = watch([A, B], [], LOADING, seconds=290)
     assert [event.model for event in watched.ollama.ledger.select(Harm.LOAD)] == ["a:latest"]
     assert not watched.ollama.ledger.select(Harm.EVICTION, Harm.RELOAD, Harm.KEEP_ALIVE)
@@ -428,14 +428,14 @@ def test_a_model_that_may_be_loaded_is_loaded_on_an_empty_server_timed_and_measu
     assert not watched.values("llm_probes_total", model_name="b:latest")
 
 
-def test_no_model_is_loaded_where_another_one_is() -> None:
+def test_no_model_is_loaded_while_another_is_in_memory() -> None:
     watched = watch([A, B], [once("b:latest", pause=0.1)], LOADING)
     assert not watched.ollama.ledger.select(Harm.LOAD)
     assert {"others_loaded"} <= skips(watched, "a:latest").keys() <= {"others_loaded", "budget"}
     assert_harmless(watched.ollama.ledger)
 
 
-def test_with_two_models_in_memory_the_one_that_is_about_to_leave_is_skipped_with_its_reason() -> None:
+def test_a_model_about_to_expire_is_skipped_and_the_other_probed() -> None:
     leaving = User("b:latest", [Visit(60.0, keep_alive="14s") for _ in range(10)])
     watched = watch([A, B], [once("a:latest"), leaving], new_probe_settings(interval=10, budget=0.5), seconds=600)
     assert skips(watched, "b:latest")["expiring"] >= 5
@@ -445,14 +445,14 @@ def test_with_two_models_in_memory_the_one_that_is_about_to_leave_is_skipped_wit
     assert_harmless(watched.ollama.ledger, probes=20)
 
 
-def test_a_model_that_is_unloaded_between_two_looks_is_not_loaded_again() -> None:
-    """Its unloading comes just before the last look, which sees it."""
+def test_a_model_unloaded_between_two_scrapes_is_not_loaded_again() -> None:
+    """It is unloaded just before the inventory that precedes the probe, which shows that."""
 
     async def meddle(request: httpx.Request) -> None:
         if request.url.path == "/api/ps":
-            looks.append(asyncio.get_running_loop().time())
+            inventories.append(asyncio.get_running_loop().time())
 
-    looks: list[float] = []
+    inventories: list[float] = []
     unloading = User("a:latest", [Visit(0.1, keep_alive="24h")])
 
     class Unloading:
@@ -461,8 +461,8 @@ def test_a_model_that_is_unloaded_between_two_looks_is_not_loaded_again() -> Non
             async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
                 while True:
                     await asyncio.sleep(0.5)
-                    # The looks of scrapes are five seconds apart: one in between is that before a probe.
-                    if len(looks) > 1 and looks[-1] - looks[-2] < 4.9:
+                    # Scrapes are five seconds apart: an inventory in between precedes a probe.
+                    if len(inventories) > 1 and inventories[-1] - inventories[-2] < 4.9:
                         return
                     if asyncio.get_running_loop().time() > 50_004.0:
                         await client.post("/api/generate", json={"model": "a", "keep_alive": 0})
@@ -475,7 +475,7 @@ def test_a_model_that_is_unloaded_between_two_looks_is_not_loaded_again() -> Non
 
 @dataclass(slots=True)
 class Moving(httpx.AsyncBaseTransport):
-    """A server whose expiry moves at each look while a probe runs, as it does during a first request."""
+    """A server whose expiry moves continuously during a probe, as it does during a first request."""
 
     server: httpx.AsyncBaseTransport
     running: bool = False
@@ -491,14 +491,14 @@ class Moving(httpx.AsyncBaseTransport):
         response = await self.server.handle_async_request(request)
         if request.url.path != "/api/ps" or not self.running:
             return response
-        told = json.loads(await response.aread())
+        payload = json.loads(await response.aread())
         self.moved += 1
         now = EPOCH + round((asyncio.get_running_loop().time() + 300) * SECOND)
-        told["models"] = [{**model, "expires_at": format_timestamp(now, UTC)} for model in told["models"]]
-        return await reply(200, told)(request)
+        payload["models"] = [{**model, "expires_at": format_timestamp(now, UTC)} for model in payload["models"]]
+        return await reply(200, payload)(request)
 
 
-def test_an_expiry_that_a_probe_moves_while_it_runs_is_not_taken_for_a_users() -> None:
+def test_an_expiry_that_moves_during_a_probe_is_not_taken_for_a_users() -> None:
     moving: list[Moving] = []
 
     def wrap(server: httpx.AsyncBaseTransport) -> Moving:
@@ -512,12 +512,12 @@ def test_an_expiry_that_a_probe_moves_while_it_runs_is_not_taken_for_a_users() -
     assert skips(watched)["users_gone"] >= 1
 
 
-def test_each_model_is_shown_once_for_what_it_is_made_of() -> None:
+def test_metadata_of_each_model_is_requested_once() -> None:
     watched = watch([A, B], [build_user(1, "a:latest"), build_user(2, "b:latest")])
     assert watched.ollama.show_counts == {"a:latest": 1, "b:latest": 1}
 
 
-def test_the_zone_of_the_server_makes_no_difference() -> None:
+def test_the_time_zone_of_the_server_makes_no_difference() -> None:
     def expiries(**server: Any) -> list[tuple[float, float]]:
         watched = watch([A], [build_user(1, "a:latest")], seconds=900, **server)
         assert_nobody_harmed(watched)
@@ -533,15 +533,15 @@ def test_counters_never_fall_and_leave_with_their_model() -> None:
 
     refused = during(600, 700, refuse)
     watched = watch([A, B], [build_user(1, "a:latest"), build_user(2, "b:latest")], incident=pull, wrap=refused)
-    known: dict[Any, float] = {}
+    before: dict[Any, float] = {}
     for _, metrics in watched.readings:
         counters = {key: count for key, count in metrics.items() if key[0].endswith("_total")}
-        gone = {key for key in known.keys() - counters.keys() if ("model_name", "a:latest") in key[1]}
-        assert known.keys() - gone <= counters.keys()
-        assert all(count >= known.get(key, 0) for key, count in counters.items())
-        known = counters
-    assert sum(known.values()) > 20
-    assert not [key for key in known if ("model_name", "a:latest") in key[1]]
+        removed = {key for key in before.keys() - counters.keys() if ("model_name", "a:latest") in key[1]}
+        assert before.keys() - removed <= counters.keys()
+        assert all(count >= before.get(key, 0) for key, count in counters.items())
+        before = counters
+    assert sum(before.values()) > 20
+    assert not [key for key in before if ("model_name", "a:latest") in key[1]]
 
 
 def reply(status: int, body: Any) -> Callable[[httpx.Request], Awaitable[httpx.Response]]:
@@ -554,9 +554,9 @@ def reply(status: int, body: Any) -> Callable[[httpx.Request], Awaitable[httpx.R
 
 
 def replay(name: str, **changes: Any) -> Callable[[httpx.Request], Awaitable[httpx.Response]]:
-    """What a server was recorded to answer."""
-    found = answered(name, **changes)
-    return reply(found.status, found.body)
+    """The recorded response of a server."""
+    response = answered(name, **changes)
+    return reply(response.status, response.body)
 
 
 async def refuse(_: httpx.Request) -> httpx.Response:
@@ -602,7 +602,7 @@ FAILURES: Final[list[tuple[str, Callable[[httpx.Request], Awaitable[httpx.Respon
 
 
 @pytest.mark.parametrize(("answer", "reason"), [case[1:] for case in FAILURES], ids=[case[0] for case in FAILURES])
-def test_whatever_goes_wrong_with_a_probe_is_a_reason_and_no_number(
+def test_each_failure_of_a_probe_has_its_reason_and_no_measurement(
     answer: Callable[[httpx.Request], Awaitable[httpx.Response]], reason: ProbeReason
 ) -> None:
     watched = watch([A], [once()], seconds=1500, wrap=answering("/api/generate", answer))
@@ -617,13 +617,13 @@ def test_whatever_goes_wrong_with_a_probe_is_a_reason_and_no_number(
     assert (line["reason"], line["model"], line["log_level"]) == (reason.value, "a:latest", "warning")
 
 
-def test_a_server_that_is_gone_for_a_while_is_measured_again_afterwards() -> None:
+def test_a_server_that_was_down_is_measured_again_afterwards() -> None:
     watched = watch([A], [once()], seconds=2400, wrap=during(600, 1200, refuse))
     down = [time for time, up in watched.values("llm_target_up") if not up]
     assert min(down) == pytest.approx(600, abs=15)
     assert max(down) == pytest.approx(1200, abs=15)
-    gone = [time for time, _ in watched.values(DECODE) if min(down) <= time <= max(down)]
-    assert gone == []
+    shown = [time for time, _ in watched.values(DECODE) if min(down) <= time <= max(down)]
+    assert shown == []
     assert watched.last(DECODE) == pytest.approx(1 / 0.003)
     assert {
         name for time, metrics in watched.readings if time in down for name, _ in metrics if "model" in name
@@ -632,7 +632,7 @@ def test_a_server_that_is_gone_for_a_while_is_measured_again_afterwards() -> Non
     assert len(watched.logged("target down")) == len(watched.logged("target up again")) == 1
 
 
-def test_a_server_that_hangs_for_a_while_loses_no_measurement_and_is_not_stormed() -> None:
+def test_a_server_that_hung_keeps_its_measurements_and_is_not_flooded() -> None:
     watched = watch([A], [once()], seconds=1500, wrap=during(400, 700, hang))
     assert watched.values("llm_target_scrape_errors_total", reason="timeout")[-1][1] > 3
     assert watched.last("llm_target_up") == 1
@@ -641,7 +641,7 @@ def test_a_server_that_hangs_for_a_while_loses_no_measurement_and_is_not_stormed
     assert_nobody_harmed(watched)
 
 
-def test_a_server_that_is_too_busy_to_list_its_models_is_up_and_shows_none() -> None:
+def test_a_server_too_busy_to_list_its_models_is_up_and_shows_none() -> None:
     watched = watch([A], [once()], seconds=300, wrap=answering("/api/ps", hang))
     assert {up for _, up in watched.values("llm_target_up")} == {1.0}
     assert watched.values("llm_target_info", version="0.33.0")
@@ -650,60 +650,53 @@ def test_a_server_that_is_too_busy_to_list_its_models_is_up_and_shows_none() -> 
     assert watched.last("llm_target_scrape_errors_total", reason="timeout") > 3
 
 
-@pytest.mark.parametrize("path", ["/api/version", "/api/ps", "/api/tags"])
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (reply(500, b""), "http_status"),
-        (reply(404, b"404 page not found"), "http_status"),
-        (reply(403, b""), "auth"),
-        (reply(200, b"<html>"), "parse"),
-        (reply(200, b"[1]"), "parse"),
-        (refuse, "connect"),
-    ],
-)
-def test_an_inventory_that_cannot_be_had_is_a_failed_scrape_with_its_reason(
-    path: str, answer: Callable[[httpx.Request], Awaitable[httpx.Response]], reason: str
-) -> None:
-    watched = watch([A], [once()], seconds=30, wrap=answering(path, answer))
-    assert watched.last("llm_target_up") == 0
-    assert watched.last("llm_target_scrape_errors_total", reason=reason) >= 3
-    assert sum(values(watched.readings[-1][1], "llm_target_scrape_errors_total")) == watched.last(
-        "llm_target_scrape_errors_total", reason=reason
-    )
-    assert watched.count_generate_requests() == 0
-    assert not watched.values("llm_model_loaded")
+def test_an_inventory_that_cannot_be_read_is_a_failed_scrape_with_its_reason() -> None:
+    responses: list[tuple[str, Callable[[httpx.Request], Awaitable[httpx.Response]], str]] = [
+        ("500", reply(500, b""), "http_status"),
+        ("404", reply(404, b"404 page not found"), "http_status"),
+        ("403", reply(403, b""), "auth"),
+        ("HTML", reply(200, b"<html>"), "parse"),
+        ("a list", reply(200, b"[1]"), "parse"),
+        ("refused", refuse, "connect"),
+    ]
+    for path in ("/api/version", "/api/ps", "/api/tags"):
+        for name, respond, reason in responses:
+            watched = watch([A], [once()], seconds=30, wrap=answering(path, respond))
+            errors = values(watched.readings[-1][1], "llm_target_scrape_errors_total")
+            of_reason = watched.last("llm_target_scrape_errors_total", reason=reason)
+            assert watched.last("llm_target_up") == 0, (path, name)
+            assert sum(errors) == of_reason >= 3, (path, name)
+            assert watched.count_generate_requests() == 0, (path, name)
+            assert not watched.values("llm_model_loaded"), (path, name)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "reason"),
-    [
+def test_a_server_with_other_json_is_a_failed_scrape_with_its_reason() -> None:
+    payloads: list[tuple[str, Any, str]] = [
         ("/api/ps", {"data": []}, "no_metrics"),
         ("/api/tags", {}, "no_metrics"),
         ("/api/ps", {"models": [{"name": 3}]}, "parse"),
         ("/api/tags", {"models": "none"}, "parse"),
-    ],
-)
-def test_a_server_that_answers_something_else_is_no_ollama(path: str, body: Any, reason: str) -> None:
-    watched = watch([A], [once()], seconds=30, wrap=answering(path, reply(200, body)))
-    assert watched.last("llm_target_up") == 0
-    assert watched.last("llm_target_scrape_errors_total", reason=reason) >= 3
+    ]
+    for path, payload, reason in payloads:
+        watched = watch([A], [once()], seconds=30, wrap=answering(path, reply(200, payload)))
+        assert watched.last("llm_target_up") == 0, (path, payload)
+        assert watched.last("llm_target_scrape_errors_total", reason=reason) >= 3, (path, payload)
 
 
 @pytest.mark.parametrize("answer", [reply(500, b""), reply(200, b"[]"), refuse, hang, reply(200, {"capabilities": 3})])
-def test_a_model_that_cannot_be_shown_is_probed_all_the_same_and_asked_for_once_a_minute(
+def test_a_model_whose_metadata_fail_is_still_probed_and_they_are_requested_once_a_minute(
     answer: Callable[[httpx.Request], Awaitable[httpx.Response]],
 ) -> None:
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     async def show(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+        requests.append(request)
         return await answer(request)
 
     watched = watch([A], [once()], seconds=600, wrap=answering("/api/show", show))
     assert watched.last("llm_target_up") == 1
     assert watched.values(DECODE)
-    assert 1 <= len(asked) <= 11
+    assert 1 <= len(requests) <= 11
     assert_nobody_harmed(watched)
 
 
@@ -713,20 +706,20 @@ def test_a_version_of_a_wrong_type_is_not_shown() -> None:
     assert not watched.values("llm_target_info")
 
 
-def test_a_probe_that_has_just_been_begun_is_given_up_at_the_end_like_one_under_way() -> None:
+def test_closing_cancels_a_probe_that_has_not_run_yet() -> None:
     timeline, server = Timeline(), RecordingOllama(A)
     transport = OllamaTransport(server, timeline)
 
     async def work() -> None:
-        monitor = OllamaScraper(
+        scraper = OllamaScraper(
             new_target("o", "ollama", URL), timeline.clock, timeline.wall_clock, transport, seeded()
         )
         await once(pause=0.1).live(transport)
         for _ in range(2):
-            await monitor.scrape()
+            await scraper.scrape()
             await timeline.sleep(30)
-        await monitor.probe_if_due()
-        await monitor.close()
+        await scraper.probe_if_due()
+        await scraper.close()
         await timeline.sleep(1)
 
     with capture_logs() as logs:
@@ -735,7 +728,7 @@ def test_a_probe_that_has_just_been_begun_is_given_up_at_the_end_like_one_under_
     assert [line["event"] for line in logs if line["log_level"] in {"warning", "error"}] == []
 
 
-def test_probes_that_work_again_are_told_once() -> None:
+def test_probes_that_succeed_again_are_logged_once() -> None:
     failing = during(0, 200, replay("bad_opt"))
 
     def wrap(server: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
@@ -749,18 +742,18 @@ def test_probes_that_work_again_are_told_once() -> None:
 
 @dataclass(slots=True)
 class Only(httpx.AsyncBaseTransport):
-    """Sends probes one way and everything else another."""
+    """Sends probes to one transport and everything else to another."""
 
     server: httpx.AsyncBaseTransport
     probes: httpx.AsyncBaseTransport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        way = self.probes if request.url.path == "/api/generate" else self.server
-        return await way.handle_async_request(request)
+        transport = self.probes if request.url.path == "/api/generate" else self.server
+        return await transport.handle_async_request(request)
 
 
 @pytest.mark.parametrize(("vram_bytes", "lines"), [(0, 1), (60_000_000, 1), (115_941_047, 0)])
-def test_a_part_in_memory_of_unknown_speed_is_told_once(
+def test_a_model_in_host_memory_of_unknown_bandwidth_is_logged_once(
     vram_bytes: int, lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # whether this machine was ever measured has no say
@@ -772,11 +765,11 @@ def test_a_part_in_memory_of_unknown_speed_is_told_once(
 
     async def work() -> None:
         await once().live(transport)
-        monitor = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, seeded(1))
+        scraper = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, seeded(1))
         for _ in range(3):
-            await monitor.scrape()
-            await monitor.find_device()
-        await monitor.close()
+            await scraper.scrape()
+            await scraper.find_device()
+        await scraper.close()
 
     with capture_logs() as logs:
         timeline.run(work())

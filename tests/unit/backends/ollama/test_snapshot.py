@@ -1,4 +1,4 @@
-"""What is shown of an Ollama: measurements while they hold, residency while it is told, counters for ever."""
+"""The snapshot of an Ollama: valid measurements, models in memory and on disk, and counters that never leave."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,24 +43,25 @@ LONG: Final = figures(computed_tokens=2000, prompt_seconds=0.55, prompt_tokens=2
 def model(
     short: ProbeTimings | None = None, long: ProbeTimings | None = None, time: float = NOW, **facts: Any
 ) -> ModelState:
-    there = Residency(witnessed=False, model=loaded(), user_expires_at=WALL, own_expires_at=None, changed_at=0.0)
-    found = {RequestKind.SHORT: short, RequestKind.LONG: long}
-    measurements = {kind: ProbeMeasurement(time, sample) for kind, sample in found.items() if sample}
-    return replace(ModelState(due=0.0, residency=there, measurements=measurements), **facts)
+    residency = Residency(witnessed=False, model=loaded(), user_expires_at=WALL, probe_expires_at=None, changed_at=0.0)
+    timings = {RequestKind.SHORT: short, RequestKind.LONG: long}
+    measurements = {kind: ProbeMeasurement(time, read) for kind, read in timings.items() if read}
+    return replace(ModelState(due=0.0, residency=residency, measurements=measurements), **facts)
 
 
-def up(known: ModelState | None = None, seen: Inventory | None = None, **facts: Any) -> OllamaState:
-    state = OllamaState(inventory=seen or inventory(loaded()), models={KEY: known} if known else {}, **facts)
+def up(state_of_model: ModelState | None = None, seen: Inventory | None = None, **facts: Any) -> OllamaState:
+    models = {KEY: state_of_model} if state_of_model else {}
+    state = OllamaState(inventory=seen or inventory(loaded()), models=models, **facts)
     return fold_success(state, "0.33.0", TIMING)
 
 
-def shown(state: OllamaState, now: float = NOW, target: Target = TARGET) -> TargetSnapshot:
+def snapshot(state: OllamaState, now: float = NOW, target: Target = TARGET) -> TargetSnapshot:
     return build_snapshot(state, target, now)
 
 
 def engine(state: OllamaState, now: float = NOW, target: Target = TARGET) -> EngineSnapshot:
-    (reading,) = shown(state, now, target).engines
-    return reading
+    (only,) = snapshot(state, now, target).engines
+    return only
 
 
 def decode(state: OllamaState, now: float = NOW, target: Target = TARGET) -> float | None:
@@ -72,11 +73,11 @@ def prefill(state: OllamaState, now: float = NOW) -> float | None:
 
 
 def of_model(state: OllamaState, name: str = "a:latest") -> ModelSnapshot:
-    (reading,) = [reading for reading in shown(state).models if reading.name == name]
-    return reading
+    (only,) = [shown for shown in snapshot(state).models if shown.name == name]
+    return only
 
 
-def test_the_newest_short_probe_gives_the_speeds_of_a_model() -> None:
+def test_the_newest_short_probe_gives_the_rates_of_a_model() -> None:
     reading = engine(up(model(SHORT)))
     assert (reading.key.model_name, reading.key.engine) == ("a:latest", None)
     assert reading.phases.prefill_tokens_per_second == pytest.approx(2000.0)
@@ -85,7 +86,7 @@ def test_the_newest_short_probe_gives_the_speeds_of_a_model() -> None:
     assert reading.latencies.inter_token.mean == pytest.approx(0.078709 / 31)
 
 
-def test_what_no_probe_can_tell_stays_unknown() -> None:
+def test_what_no_probe_can_measure_stays_unknown() -> None:
     reading = engine(up(model(SHORT)))
     assert reading.phases.prefill_throughput_tokens_per_second is None
     assert reading.phases.decode_throughput_tokens_per_second is None
@@ -93,58 +94,60 @@ def test_what_no_probe_can_tell_stays_unknown() -> None:
     assert reading.load == Load()
 
 
-@pytest.mark.parametrize("known", [None, model()])
-def test_before_the_first_probe_no_speed_is_shown(known: ModelState | None) -> None:
-    reading = engine(up(known))
-    assert reading.phases.prefill_tokens_per_second is None
-    assert reading.phases.decode_tokens_per_second is None
-    assert reading.latencies.time_to_first_token.mean is None
-    assert reading.latencies.inter_token.mean is None
+def test_before_the_first_probe_there_are_no_rates() -> None:
+    for unprobed in (None, model()):
+        reading = engine(up(unprobed))
+        assert reading.phases.prefill_tokens_per_second is None, unprobed
+        assert reading.phases.decode_tokens_per_second is None, unprobed
+        assert reading.latencies.time_to_first_token.mean is None, unprobed
+        assert reading.latencies.inter_token.mean is None, unprobed
 
 
-def test_a_measurement_holds_for_two_intervals() -> None:
+def test_a_measurement_is_valid_for_two_intervals() -> None:
     assert decode(up(model(SHORT)), NOW + 600) is not None
     assert decode(up(model(SHORT)), NOW + 600.1) is None
 
 
-def test_where_the_budget_paces_the_probes_a_measurement_holds_for_two_of_its_rounds() -> None:
-    slow = up(model(SHORT, cost={RequestKind.SHORT: 6.0, RequestKind.LONG: 2.0}))
+def test_where_the_budget_sets_the_pace_a_measurement_is_valid_for_two_cycles() -> None:
+    slow = up(model(SHORT, probe_seconds={RequestKind.SHORT: 6.0, RequestKind.LONG: 2.0}))
     assert decode(slow, NOW + 1200) is not None
     assert decode(slow, NOW + 1200.1) is None
-    gone = replace(slow, models={**slow.models, ("b:latest", B): ModelState(due=0.0, cost={RequestKind.SHORT: 60.0})})
-    assert decode(gone, NOW + 1200.1) is None
+    unloaded = replace(
+        slow, models={**slow.models, ("b:latest", B): ModelState(due=0.0, probe_seconds={RequestKind.SHORT: 60.0})}
+    )
+    assert decode(unloaded, NOW + 1200.1) is None
 
 
-def test_a_long_measurement_holds_for_two_of_its_own_intervals_beside_a_short_one() -> None:
+def test_a_long_measurement_is_valid_for_two_of_its_own_intervals_beside_a_short_one() -> None:
     def at(age: float) -> OllamaState:
-        known = model(SHORT, LONG, time=NOW)
-        old = {**known.measurements, RequestKind.LONG: ProbeMeasurement(NOW - age, LONG)}
-        return up(replace(known, measurements=old))
+        measured = model(SHORT, LONG, time=NOW)
+        old = {**measured.measurements, RequestKind.LONG: ProbeMeasurement(NOW - age, LONG)}
+        return up(replace(measured, measurements=old))
 
     assert prefill(at(7200)) == pytest.approx(1800 / 0.45)
     assert prefill(at(7200.1)) == pytest.approx(2000.0)
 
 
-def test_a_long_measurement_alone_speaks_for_nothing() -> None:
-    known = up(model(None, LONG))
-    assert prefill(known) is None
-    assert decode(known) is None
-    assert engine(known).latencies.time_to_first_token.mean is None
+def test_a_long_measurement_alone_gives_no_rates() -> None:
+    state = up(model(None, LONG))
+    assert prefill(state) is None
+    assert decode(state) is None
+    assert engine(state).latencies.time_to_first_token.mean is None
 
 
-def test_prefill_between_two_lengths_leaves_out_what_every_request_costs() -> None:
+def test_prefill_between_two_lengths_leaves_out_the_fixed_cost() -> None:
     assert prefill(up(model(SHORT, LONG))) == pytest.approx(1800 / 0.45)
 
 
-def fixed(state: OllamaState, now: float = NOW) -> float | None:
-    (reading,) = shown(state, now).models
-    return reading.prefill_fixed_seconds
+def fixed_seconds(state: OllamaState, now: float = NOW) -> float | None:
+    (only,) = snapshot(state, now).models
+    return only.prefill_fixed_seconds
 
 
-def test_what_a_prompt_costs_whatever_its_length_is_what_is_left_beside_its_tokens() -> None:
-    assert fixed(up(model(SHORT, LONG))) == pytest.approx(0.1 - 200 / 4000)
-    assert fixed(up(model(SHORT))) is None
-    assert fixed(up(model(SHORT, LONG)), NOW + 601) is None
+def test_the_fixed_cost_of_a_prompt_is_its_time_without_its_tokens() -> None:
+    assert fixed_seconds(up(model(SHORT, LONG))) == pytest.approx(0.1 - 200 / 4000)
+    assert fixed_seconds(up(model(SHORT))) is None
+    assert fixed_seconds(up(model(SHORT, LONG)), NOW + 601) is None
 
 
 def test_decode_and_the_first_token_are_those_of_the_short_probe() -> None:
@@ -153,25 +156,25 @@ def test_decode_and_the_first_token_are_those_of_the_short_probe() -> None:
     assert decode(up(model(SHORT, slower))) == decode(up(model(SHORT)))
 
 
-@pytest.mark.parametrize(
-    ("short", "long", "speed"),
-    [
-        (SHORT, None, 2000.0),
-        (replace(SHORT, computed_tokens=None, prompt_seconds=None), LONG, 2000 / 0.55),
-        (SHORT, replace(LONG, computed_tokens=None, prompt_seconds=None), 2000.0),
-        (SHORT, replace(LONG, computed_tokens=399), 399 / 0.55),  # not twice as long
-        (replace(SHORT, prompt_seconds=0.6), LONG, 2000 / 0.55),  # took longer than the long one
-        (replace(SHORT, prompt_seconds=0.549), LONG, 2000 / 0.55),  # a slope of 1.8 million
-        (replace(SHORT, computed_tokens=None, prompt_seconds=None), None, None),
-    ],
-)
-def test_prefill_is_that_of_the_longer_prompt_where_two_lengths_say_nothing(
-    short: ProbeTimings, long: ProbeTimings | None, speed: float | None
-) -> None:
-    assert prefill(up(model(short, long))) == (None if speed is None else pytest.approx(speed))
+def test_prefill_is_that_of_the_longer_prompt_if_two_lengths_give_no_slope() -> None:
+    cases: list[tuple[str, ProbeTimings, ProbeTimings | None, float | None]] = [
+        ("no long probe", SHORT, None, 2000.0),
+        ("the short one has no prefill", without_prefill(SHORT), LONG, 2000 / 0.55),
+        ("the long one has no prefill", SHORT, without_prefill(LONG), 2000.0),
+        ("the long one is not twice as long", SHORT, replace(LONG, computed_tokens=399), 399 / 0.55),
+        ("the short one took longer", replace(SHORT, prompt_seconds=0.6), LONG, 2000 / 0.55),
+        ("the slope is 1.8 million", replace(SHORT, prompt_seconds=0.549), LONG, 2000 / 0.55),
+        ("no prefill at all", without_prefill(SHORT), None, None),
+    ]
+    for case, short, long, rate in cases:
+        assert prefill(up(model(short, long))) == (None if rate is None else pytest.approx(rate)), case
 
 
-def test_a_model_in_memory_is_shown_with_all_that_is_told_of_it() -> None:
+def without_prefill(timings: ProbeTimings) -> ProbeTimings:
+    return replace(timings, computed_tokens=None, prompt_seconds=None)
+
+
+def test_a_model_in_memory_is_shown_with_all_its_fields() -> None:
     assert of_model(up(seen=inventory(loaded(size=8e9, size_vram=2e9)))) == ModelSnapshot(
         "a:latest",
         digest=A,
@@ -185,16 +188,16 @@ def test_a_model_in_memory_is_shown_with_all_that_is_told_of_it() -> None:
     )
 
 
-def test_a_model_on_disk_is_not_loaded_and_one_elsewhere_is_neither() -> None:
+def test_a_model_on_disk_is_not_loaded_and_a_remote_one_has_no_state() -> None:
     state = up(seen=inventory(disk=(stored(), stored("big:cloud", B, remote=True))))
     assert of_model(state) == ModelSnapshot("a:latest", digest=A, details=GGUF, loaded=0.0)
     assert of_model(state, "big:cloud").loaded is None
-    assert shown(state).engines == ()
+    assert snapshot(state).engines == ()
 
 
-def test_an_old_model_in_memory_is_shown_beside_the_new_one_of_its_name() -> None:
+def test_a_replaced_model_in_memory_is_shown_beside_the_new_one_of_its_name() -> None:
     state = up(model(SHORT), seen=inventory(loaded(), disk=(stored(digest=B),)))
-    assert {(reading.name, reading.digest, reading.loaded) for reading in shown(state).models} == {
+    assert {(reading.name, reading.digest, reading.loaded) for reading in snapshot(state).models} == {
         ("a:latest", B, 0.0),
         (f"a:latest@{A[:12]}", A, 1.0),
     }
@@ -204,36 +207,39 @@ def test_an_old_model_in_memory_is_shown_beside_the_new_one_of_its_name() -> Non
 def test_no_two_engines_and_no_two_models_share_a_name() -> None:
     disk = (stored(digest=B), stored("b:latest", "c" * 64))
     state = up(seen=inventory(loaded(), loaded(digest=B), loaded("b:latest", "c" * 64), disk=disk))
-    engines = [reading.key for reading in shown(state).engines]
-    models = [reading.name for reading in shown(state).models]
+    engines = [reading.key for reading in snapshot(state).engines]
+    models = [reading.name for reading in snapshot(state).models]
     assert len(set(engines)) == len(engines) == 3
     assert len(set(models)) == len(models) == 3
 
 
-@pytest.mark.parametrize(
-    ("size", "vram", "ratio"),
-    [(8e9, 8e9, 1.0), (8e9, 0.0, 0.0), (0.0, 0.0, None), (None, 1.0, None), (8e9, None, None)],
-)
-def test_the_share_on_the_devices_is_known_where_both_sizes_are(
-    size: float | None, vram: float | None, ratio: float | None
-) -> None:
-    assert compute_gpu_ratio(loaded(size=size, size_vram=vram), None) == ratio
+def test_the_share_on_the_devices_is_known_if_both_sizes_are() -> None:
+    for size, vram, ratio in (
+        (8e9, 8e9, 1.0),
+        (8e9, 0.0, 0.0),
+        (0.0, 0.0, None),
+        (None, 1.0, None),
+        (8e9, None, None),
+    ):
+        assert compute_gpu_ratio(loaded(size=size, size_vram=vram), None) == ratio, (size, vram)
 
 
-@pytest.mark.parametrize(
-    ("version", "wrong"),
-    [((0, 24, 0), False), ((0, 30, 0), True), ((0, 30, 10), True), ((0, 30, 11), False), (None, False)],
-)
-def test_releases_that_count_weights_twice_are_not_believed_about_models_partly_on_the_device(
-    version: OllamaVersion | None, wrong: bool
-) -> None:
+def test_in_releases_that_count_weights_twice_the_size_of_a_model_partly_on_the_device_is_unknown() -> None:
+    versions: list[tuple[OllamaVersion | None, bool]] = [
+        ((0, 24, 0), False),
+        ((0, 30, 0), True),
+        ((0, 30, 10), True),
+        ((0, 30, 11), False),
+        (None, False),
+    ]
     partly, wholly = loaded(size=8e9, size_vram=4e9), loaded(size=8e9, size_vram=8e9)
-    assert (compute_gpu_ratio(partly, version) is None) is wrong
-    assert compute_gpu_ratio(wholly, version) == 1.0
-    text = ".".join(map(str, version)) if version else "0.0.0"
-    state = replace(up(seen=inventory(partly)), version=text)
-    assert (of_model(state).bytes is None) is wrong
-    assert of_model(state).vram_bytes == 4e9
+    for version, wrong in versions:
+        assert (compute_gpu_ratio(partly, version) is None) is wrong, version
+        assert compute_gpu_ratio(wholly, version) == 1.0, version
+        text = ".".join(map(str, version)) if version else "0.0.0"
+        state = replace(up(seen=inventory(partly)), version=text)
+        assert (of_model(state).bytes is None) is wrong, version
+        assert of_model(state).vram_bytes == 4e9, version
 
 
 def test_counters_outlive_the_model_the_server_and_the_disk() -> None:
@@ -248,19 +254,17 @@ def test_counters_outlive_the_model_the_server_and_the_disk() -> None:
         assert of_model(state).probe == record
 
 
-@pytest.mark.parametrize("reason", [Reason.CONNECT, Reason.TIMEOUT, Reason.HTTP_STATUS])
-def test_while_the_server_is_down_nothing_but_counters_is_shown(reason: Reason) -> None:
-    state = fold_failure(
-        up(model(SHORT), records={"a:latest": ProbeRecord(probes=7)}), ScrapeError(reason, "no"), TIMING
-    )
-    found = shown(state)
-    assert (found.up, found.engines, found.facts.version) == (False, (), None)
-    assert found.models == (ModelSnapshot("a:latest", probe=ProbeRecord(probes=7)),)
+def test_while_the_server_is_down_only_counters_are_shown() -> None:
+    state = up(model(SHORT), records={"a:latest": ProbeRecord(probes=7)})
+    for reason in (Reason.CONNECT, Reason.TIMEOUT, Reason.HTTP_STATUS):
+        down = snapshot(fold_failure(state, ScrapeError(reason, "no"), TIMING))
+        assert (down.up, down.engines, down.facts.version) == (False, (), None), reason
+        assert down.models == (ModelSnapshot("a:latest", probe=ProbeRecord(probes=7)),), reason
 
 
-def test_a_server_that_does_not_say_in_time_what_it_holds_is_up_and_shows_no_models() -> None:
-    found = shown(replace(up(model(SHORT)), inventory=None))
-    assert (found.up, found.facts.version, found.engines, found.models) == (True, "0.33.0", (), ())
+def test_a_server_too_busy_to_list_its_models_is_up_and_shows_none() -> None:
+    busy = snapshot(replace(up(model(SHORT)), inventory=None))
+    assert (busy.up, busy.facts.version, busy.engines, busy.models) == (True, "0.33.0", (), ())
 
 
 COSTS: Final = ModelCosts(weight_bytes=4e9, reads=WeightReads(dense_bytes=4e9, dense_parameters=8e9))
@@ -271,18 +275,18 @@ def limits(state: OllamaState) -> Mapping[str, float]:
     return engine(state).ceiling.decode_ceiling_tokens_per_second
 
 
-def test_the_ceiling_is_that_of_one_stream_on_what_holds_the_model() -> None:
-    known: dict[str, Any] = {"shown": {A: ModelDescription(None, COSTS)}, "device": DEVICE}
-    assert limits(up(model(SHORT), **known))["weights"] == pytest.approx(100.0)
-    ratio = engine(up(model(SHORT), **known)).ceiling.decode_ceiling_ratio
+def test_the_ceiling_is_that_of_one_stream_on_the_memories_that_hold_the_model() -> None:
+    facts: dict[str, Any] = {"descriptions": {A: ModelDescription(None, COSTS)}, "device": DEVICE}
+    assert limits(up(model(SHORT), **facts))["weights"] == pytest.approx(100.0)
+    ratio = engine(up(model(SHORT), **facts)).ceiling.decode_ceiling_ratio
     assert ratio["weights"] == pytest.approx(31 / 0.078709 / 100)
-    assert engine(up(**known)).ceiling.decode_ceiling_ratio == {}
+    assert engine(up(**facts)).ceiling.decode_ceiling_ratio == {}
     half = inventory(loaded(size=8e9, size_vram=4e9))
-    assert limits(up(model(SHORT), seen=half, **known))["weights"] == pytest.approx(1 / (2 / 400 + 2 / 40))
+    assert limits(up(model(SHORT), seen=half, **facts))["weights"] == pytest.approx(1 / (2 / 400 + 2 / 40))
 
 
 def test_without_device_costs_or_share_there_is_no_ceiling() -> None:
     costs = {A: ModelDescription(None, COSTS)}
     assert limits(up(model(SHORT), device=DEVICE)) == {}
-    assert limits(up(model(SHORT), shown=costs)) == {}
-    assert limits(up(model(SHORT), seen=inventory(loaded(size_vram=None)), shown=costs, device=DEVICE)) == {}
+    assert limits(up(model(SHORT), descriptions=costs)) == {}
+    assert limits(up(model(SHORT), seen=inventory(loaded(size_vram=None)), descriptions=costs, device=DEVICE)) == {}

@@ -1,16 +1,17 @@
-"""Which model is probed now, with what, or why not. Pure: state and time in, a request or a reason out.
+"""Chooses the model to probe now and the kind of request, and sets when a model's next probe is due. Pure.
 
 A probe is sent only to a model that is in memory and stays there, that its name stands for, that completes text, that
-nobody uses, and that a user has asked for so recently that it would be in memory without us.
+nobody is using, and that a user has requested so recently that it would be in memory without us.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import chain
 from random import Random
 from typing import Final
 
-from phasewatch.backends.ollama.inventory import Inventory, StoredModel
+from phasewatch.backends.ollama.inventory import Inventory, ModelKey, StoredModel
 from phasewatch.backends.ollama.probes.request import (
     LONG_TOKENS,
     SHORT_TOKENS,
@@ -20,66 +21,182 @@ from phasewatch.backends.ollama.probes.request import (
     build_probe_request,
     choose_prompt_words,
 )
-from phasewatch.backends.ollama.state import ModelKey, ModelState, OllamaState, ProbePace, Residency
+from phasewatch.backends.ollama.state import ModelState, OllamaState, Residency
 from phasewatch.config.resolve import choose_model_probe
 from phasewatch.config.settings import ModelProbeSettings, ProbeSettings
-from phasewatch.snapshot.probes import ProbeRecord, SkipReason, count_skip
+from phasewatch.snapshot.probes import SkipReason
 
 EXPIRY_MARGIN: Final = 15.0
-"""Seconds that a model must have left: one that is unloaded between our look and our request would be loaded again."""
+"""Seconds that a model must have left: one that is unloaded between our observation and our request would be loaded
+again.
+"""
 
 LONGEST_LONG_PROBE: Final = 10.0
-"""Seconds that a long probe may be expected to take. On a CPU 2000 tokens can take a minute."""
+"""Longest expected duration of a long probe, seconds. On a CPU 2000 tokens can take a minute."""
 
-_QUIET: Final = 3.0
-_FIRST_WITHIN: Final = 30.0
+SOON_SECONDS: Final = 10.0
+"""Delay of a probe that follows up on another: after the first response since a load, or after a short output."""
+
+LEAST_INTERVALS: Final = 0.5
+"""Least time between two probes, in intervals, where a user's request brings the second forward. A probe soon after a
+request hardly prolongs the model's life; a later one does so by all the time in between.
+"""
+
+MOST_DOUBLINGS: Final = 4
+
+_QUIET_SECONDS: Final = 3.0
+_LONGEST_FIRST_DELAY: Final = 30.0
 
 
-def pace(settings: ProbeSettings, random: Random) -> ProbePace:
-    """When models are probed: the first time well within one interval of the start, and not all at once."""
-    first = min(settings.interval, _FIRST_WITHIN) * random.uniform(0.2, 0.5)
-    return ProbePace(first=first, quiet=_quiet(settings), least=settings.interval / 2)
+@dataclass(frozen=True, slots=True)
+class ProbePace:
+    """Delays of the probes of a server, seconds.
+
+    Attributes:
+        interval: between two probes of a model.
+        first_delay: from the first observation of a model in memory to its first probe.
+    """
+
+    interval: float
+    first_delay: float
 
 
-def _quiet(settings: ProbeSettings) -> float:
-    return min(_QUIET, settings.interval / 4)
+@dataclass(frozen=True, slots=True)
+class ProbeDecision:
+    """The request to send now, None if none is due or allowed, and the due models that it leaves out, with reasons."""
+
+    request: ProbeRequest | None
+    skips: tuple[tuple[ModelKey, SkipReason], ...] = ()
 
 
-def plan(
-    state: OllamaState, settings: ProbeSettings, now: float, wall: float, random: Random
-) -> tuple[OllamaState, ProbeRequest | None]:
-    """The request that is to be sent now, if any, and the state with what was skipped instead.
+class Occasion(Enum):
+    """Event that sets the time of a model's next probe."""
+
+    APPEARED = auto()
+    """The model came into memory, or may be loaded from now on."""
+    USED = auto()
+    """A user requested it."""
+    PROBED = auto()
+    """A probe ended."""
+    FOLLOW_UP = auto()
+    """A probe ended, and another one is needed soon."""
+    LOADED = auto()
+    """A probe loaded it."""
+    FAILED = auto()
+    """A probe failed; its failure is already counted."""
+
+
+def draw_pace(settings: ProbeSettings, random: Random) -> ProbePace:
+    """A pace whose first probe comes well within one interval of the start, and at another time on each exporter."""
+    first_delay = min(settings.interval, _LONGEST_FIRST_DELAY) * random.uniform(0.2, 0.5)
+    return ProbePace(settings.interval, first_delay)
+
+
+def compute_quiet_seconds(interval: float) -> float:
+    """Time without a sign of users before a probe, seconds."""
+    return min(_QUIET_SECONDS, interval / 4)
+
+
+def compute_backoff_seconds(interval: float, doublings: int) -> float:
+    """An interval doubled again and again, up to 16 intervals."""
+    return interval * 2.0 ** min(doublings, MOST_DOUBLINGS)
+
+
+def schedule_next_probe(model: ModelState, occasion: Occasion, now: float, interval: float, delay: float) -> ModelState:
+    """The model with the time of its next probe; nothing else sets `due`.
 
     Args:
-        state: what is known.
-        settings: the operator's.
+        model: with the event already folded in.
+        occasion: the event.
+        now: monotonic time of the event.
+        interval: between two probes of a model, seconds.
+        delay: to the next probe unless the event says otherwise, seconds: drawn at random by the caller.
+    """
+    match occasion:
+        case Occasion.APPEARED:
+            due = max(model.due, now + delay)
+        case Occasion.USED if model.failures:
+            due = model.due  # users do not shorten a backoff
+        case Occasion.USED:
+            quiet = now + compute_quiet_seconds(interval)
+            least = quiet if model.probed_at is None else model.probed_at + interval * LEAST_INTERVALS
+            due = min(model.due, max(quiet, least))
+        case Occasion.PROBED:
+            due = now + delay
+        case Occasion.FOLLOW_UP:
+            due = now + min(delay, SOON_SECONDS)
+        case Occasion.LOADED:
+            due = now + SOON_SECONDS
+        case Occasion.FAILED:
+            due = now + max(delay, compute_backoff_seconds(interval, model.failures - 1))
+    return replace(model, due=due)
+
+
+def choose_probe(state: OllamaState, settings: ProbeSettings, now: float, wall: float, random: Random) -> ProbeDecision:
+    """Choose the request to send now: the longest overdue that harms nobody. Changes and counts nothing.
+
+    Args:
+        state: of the server.
+        settings: of the operator.
         now: monotonic time.
         wall: Unix time by our clock.
         random: for prompts.
     """
-    quiet = _quiet(settings)
-    server_wall = wall + (state.inventory.ahead if state.inventory else 0.0)
-    for key in _due(state, settings, now):
-        why_not = _why_not(state, settings, key, now, server_wall, quiet)
-        if why_not is None:
-            return state, _request(state, settings, key, now, random)
-        state = _skipped(state, key, why_not, now, settings.interval)
-    return state, None
+    server_wall = wall + (state.inventory.clock_offset if state.inventory else 0.0)
+    skips: list[tuple[ModelKey, SkipReason]] = []
+    for key in _list_due_models(state, settings, now):
+        reason = _find_skip_reason(state, settings, key, now, server_wall)
+        if reason is None:
+            return ProbeDecision(_build_request(state, settings, key, now, random), tuple(skips))
+        skips.append((key, reason))
+    return ProbeDecision(None, tuple(skips))
 
 
-def _due(state: OllamaState, settings: ProbeSettings, now: float) -> list[ModelKey]:
-    """Models whose time has come, the longest overdue first: those in memory, and those that may be loaded."""
+def list_loadable_models(inventory: Inventory, settings: ProbeSettings) -> Iterator[ModelKey]:
+    """Models on disk that the operator allows probes to load."""
+    for name, stored in (inventory.stored or {}).items():
+        if _may_load(inventory.stored, settings, (name, stored.digest)):
+            yield name, stored.digest
+
+
+def is_loaded(state: OllamaState, key: ModelKey) -> bool:
+    """Whether a model is in memory."""
+    inventory = state.inventory
+    return inventory is not None and any(model.key == key for model in inventory.loaded)
+
+
+def get_context_length(residency: Residency, settings: ModelProbeSettings) -> int | None:
+    """Context that the model was loaded with, tokens. Servers before 0.10 do not list it; the operator may."""
+    configured = settings.options.get("num_ctx")
+    return int(configured) if configured is not None else residency.model.context_length
+
+
+def choose_long_words(model: ModelState, context: int, now: float) -> int | None:
+    """Words of a long prompt; None if it is not time for one, or if it would block a single slot for too long."""
+    short = model.measurements.get(RequestKind.SHORT)
+    if model.long_due > now or short is None:
+        return None
+    expected = (short.timings.prompt_seconds or 0.0) * LONG_TOKENS / SHORT_TOKENS + short.timings.decode_seconds
+    return (
+        choose_prompt_words(RequestKind.LONG, context, model.tokens_per_word)
+        if expected <= LONGEST_LONG_PROBE
+        else None
+    )
+
+
+def _list_due_models(state: OllamaState, settings: ProbeSettings, now: float) -> list[ModelKey]:
+    """Due models in memory and those that may be loaded, the longest overdue first."""
     inventory = state.inventory
     if inventory is None:
         return []
-    found = [
+    due = [
         (model.due, key)
         for key, model in state.models.items()
         if model.due <= now
         and (model.residency is not None or (model.load_due <= now and _may_load(inventory.stored, settings, key)))
         and choose_model_probe(settings, key[0]).enabled
     ]
-    return [key for _, key in sorted(found)]
+    return [key for _, key in sorted(due)]
 
 
 def _may_load(stored: Mapping[str, StoredModel] | None, settings: ProbeSettings, key: ModelKey) -> bool:
@@ -87,26 +204,20 @@ def _may_load(stored: Mapping[str, StoredModel] | None, settings: ProbeSettings,
     return listed is not None and listed.digest == key[1] and choose_model_probe(settings, key[0]).load
 
 
-def loadable(inventory: Inventory, settings: ProbeSettings) -> Iterator[ModelKey]:
-    """Models on disk that the operator allows to be loaded."""
-    for name, stored in (inventory.stored or {}).items():
-        if _may_load(inventory.stored, settings, (name, stored.digest)):
-            yield name, stored.digest
-
-
-def _why_not(
-    state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, wall: float, quiet: float
+def _find_skip_reason(
+    state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, server_wall: float
 ) -> SkipReason | None:
     model = state.models[key]
-    general = _general_reasons(state, key, now)
-    if model.residency is None:
-        return next(general, None)
-    context = loaded_context(model.residency, choose_model_probe(settings, key[0]))
-    return next(chain(general, _reasons_of_users(model, model.residency, context, now, wall, quiet)), None)
+    reasons = _list_general_reasons(state, key, now)
+    if model.residency is not None:
+        context = get_context_length(model.residency, choose_model_probe(settings, key[0]))
+        quiet = compute_quiet_seconds(settings.interval)
+        reasons = chain(reasons, _list_reasons_in_memory(model, model.residency, context, now, server_wall, quiet))
+    return next(reasons, None)
 
 
-def _general_reasons(state: OllamaState, key: ModelKey, now: float) -> Iterator[SkipReason]:
-    """Why this model, or any model of this server, is not probed now."""
+def _list_general_reasons(state: OllamaState, key: ModelKey, now: float) -> Iterator[SkipReason]:
+    """Reasons not to probe this model, or any model of this server, now."""
     model, inventory = state.models[key], state.inventory
     stored = inventory.stored if inventory else None
     listed = stored.get(key[0]) if stored else None
@@ -116,27 +227,29 @@ def _general_reasons(state: OllamaState, key: ModelKey, now: float) -> Iterator[
         yield SkipReason.REPLACED
     elif listed.remote:
         yield SkipReason.REMOTE
-    elif not _completes(state, key, listed):
+    elif not _completes_text(state, key, listed):
         yield SkipReason.NO_COMPLETION
     if state.backoff_until > now:
         yield SkipReason.BACKOFF
-    if state.rest_until > now:
+    if state.pause_until > now:
         yield SkipReason.BUDGET
     if model.residency is None and inventory and inventory.loaded:
         yield SkipReason.OTHERS_LOADED
 
 
-def _completes(state: OllamaState, key: ModelKey, listed: StoredModel) -> bool:
-    """Whether the model completes text. Servers before 0.6.4 do not say; they refuse to where it does not."""
-    shown = state.shown.get(key[1])
-    told = listed.capabilities if listed.capabilities is not None else shown.capabilities if shown else None
-    return told is None or ("completion" in told and "image" not in told)
+def _completes_text(state: OllamaState, key: ModelKey, listed: StoredModel) -> bool:
+    """Whether the model completes text. Servers before 0.6.4 do not say; they refuse the request if it does not."""
+    description = state.descriptions.get(key[1])
+    capabilities = listed.capabilities
+    if capabilities is None and description is not None:
+        capabilities = description.capabilities
+    return capabilities is None or ("completion" in capabilities and "image" not in capabilities)
 
 
-def _reasons_of_users(
-    model: ModelState, residency: Residency, context: int | None, now: float, wall: float, quiet: float
+def _list_reasons_in_memory(
+    model: ModelState, residency: Residency, context: int | None, now: float, server_wall: float, quiet: float
 ) -> Iterator[SkipReason]:
-    """Why a probe of a model in memory would harm those who use it."""
+    """Reasons why a probe of a model in memory would harm its users."""
     if context is None:
         yield SkipReason.CONTEXT_UNKNOWN
     elif choose_prompt_words(RequestKind.SHORT, context, model.tokens_per_word) is None:
@@ -145,65 +258,23 @@ def _reasons_of_users(
     if expires_at is None or user_expires_at is None:
         yield SkipReason.EXPIRING
         return
-    if expires_at <= wall or now - residency.changed_at < quiet:
+    if expires_at <= server_wall or now - residency.changed_at < quiet:
         yield SkipReason.ACTIVE
-    if user_expires_at <= wall:
+    if user_expires_at <= server_wall:
         yield SkipReason.USERS_GONE
-    if expires_at - wall < EXPIRY_MARGIN + 2 * max(model.cost.values(), default=0.0):
+    if expires_at - server_wall < EXPIRY_MARGIN + 2 * max(model.probe_seconds.values(), default=0.0):
         yield SkipReason.EXPIRING
 
 
-def loaded_context(residency: Residency, told: ModelProbeSettings) -> int | None:
-    """The context that the model was loaded with. Before 0.10 the server does not say; the operator may."""
-    configured = told.options.get("num_ctx")
-    return int(configured) if configured is not None else residency.model.context_length
-
-
-def _request(state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, random: Random) -> ProbeRequest:
+def _build_request(
+    state: OllamaState, settings: ProbeSettings, key: ModelKey, now: float, random: Random
+) -> ProbeRequest:
     model = state.models[key]
-    told = choose_model_probe(settings, key[0])
+    model_settings = choose_model_probe(settings, key[0])
     if model.residency is None:
-        return build_load_request(*key, told.options)
-    context = loaded_context(model.residency, told) or 0
-    words = long_words(model, context, now)
-    if words is not None:
-        return build_probe_request(RequestKind.LONG, model.residency.model, words, told.options, random)
-    words = choose_prompt_words(RequestKind.SHORT, context, model.tokens_per_word) or 1
-    return build_probe_request(RequestKind.SHORT, model.residency.model, words, told.options, random)
-
-
-def long_words(model: ModelState, context: int, now: float) -> int | None:
-    """Words of a long probe, if it is time for one that would not take too long for a server with a single slot."""
-    short = model.measurements.get(RequestKind.SHORT)
-    if model.long_due > now or short is None:
-        return None
-    expected = (short.sample.prompt_seconds or 0.0) * LONG_TOKENS / SHORT_TOKENS + short.sample.decode_seconds
-    return (
-        choose_prompt_words(RequestKind.LONG, context, model.tokens_per_word)
-        if expected <= LONGEST_LONG_PROBE
-        else None
-    )
-
-
-def _skipped(state: OllamaState, key: ModelKey, reason: SkipReason, now: float, interval: float) -> OllamaState:
-    """The state with one probe more that was not sent: counted when the reason changes, and once an interval."""
-    model = state.models[key]
-    if model.skip is not None and model.skip[0] is reason and now - model.skip[1] < interval:
-        return state
-    record = count_skip(state.records.get(key[0], ProbeRecord()), reason)
-    return replace(
-        state,
-        models={**state.models, key: replace(model, skip=(reason, now))},
-        records={**state.records, key[0]: record},
-    )
-
-
-def skipped_as_gone(state: OllamaState, key: ModelKey, now: float, interval: float) -> OllamaState:
-    """The state after a model was unloaded between the plan to probe it and the look right before."""
-    return _skipped(state, key, SkipReason.UNLOADED, now, interval) if key in state.models else state
-
-
-def still_loaded(state: OllamaState, key: ModelKey) -> bool:
-    """Whether a model is in memory."""
-    inventory = state.inventory
-    return inventory is not None and any(model.key == key for model in inventory.loaded)
+        return build_load_request(*key, model_settings.options)
+    context = get_context_length(model.residency, model_settings) or 0
+    kind, words = RequestKind.LONG, choose_long_words(model, context, now)
+    if words is None:
+        kind, words = RequestKind.SHORT, choose_prompt_words(RequestKind.SHORT, context, model.tokens_per_word) or 1
+    return build_probe_request(kind, model.residency.model, words, model_settings.options, random)

@@ -1,4 +1,4 @@
-"""A request that changes nothing on the server, and a prompt that nothing can have cached and no context cuts."""
+"""Requests change nothing on the server; their prompts are in no cache and fit into the context."""
 
 import json
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def prompt_of(sent: ProbeRequest) -> str:
     return str(sent.body["prompt"])
 
 
-def test_a_probe_has_these_keys_and_no_others() -> None:
+def test_a_probe_has_exactly_these_keys() -> None:
     sent = request()
     assert sent.body.keys() == {"model", "prompt", "raw", "stream", "truncate", "options"}
     assert (sent.body["model"], sent.body["raw"]) == ("a:latest", True)
@@ -48,29 +48,29 @@ def test_a_probe_has_these_keys_and_no_others() -> None:
     assert (sent.kind, sent.key, sent.words) == (RequestKind.SHORT, ("a:latest", A), 150)
 
 
-@pytest.mark.parametrize("context", [512, 4096, 131_072])
-def test_the_context_asked_for_is_the_one_that_is_there(context: int) -> None:
-    assert options_of(request(context_length=context))["num_ctx"] == context
+def test_a_probe_requests_the_context_that_the_model_has() -> None:
+    for context in (512, 4096, 131_072):
+        assert options_of(request(context_length=context))["num_ctx"] == context
 
 
-def test_where_the_server_does_not_tell_its_context_only_the_operator_can_name_it() -> None:
+def test_a_configured_context_overrides_the_listed_one() -> None:
     assert "num_ctx" not in options_of(request(context_length=None))
     assert options_of(request(context_length=None, options={"num_ctx": 8192}))["num_ctx"] == 8192
     assert options_of(request(context_length=4096, options={"num_ctx": 8192}))["num_ctx"] == 8192
 
 
-def test_options_of_the_runner_are_sent_only_where_the_operator_gives_them() -> None:
+def test_options_of_the_runner_are_sent_only_if_configured() -> None:
     assert not options_of(request()).keys() & RUNNER_OPTIONS
     given_options: dict[str, int | bool] = {"num_thread": 8, "use_mmap": False}
     assert options_of(request(options=given_options)).items() >= given_options.items()
 
 
-def test_the_output_is_limited_and_nobody_can_lift_that() -> None:
+def test_no_option_lifts_the_limit_of_the_output() -> None:
     for options in ({}, {"num_predict": 0}, {"num_predict": -1}, {"seed": 0, "temperature": 0}):
-        found = options_of(request(options=options))
-        assert found["num_predict"] == OUTPUT_TOKENS
-        assert found["temperature"] > 0
-        assert found["seed"] > 0
+        sent = options_of(request(options=options))
+        assert sent["num_predict"] == OUTPUT_TOKENS, options
+        assert sent["temperature"] > 0, options
+        assert sent["seed"] > 0, options
 
 
 def test_no_two_prompts_begin_alike() -> None:
@@ -80,7 +80,7 @@ def test_no_two_prompts_begin_alike() -> None:
     assert len({options_of(one)["seed"] for one in sent}) == len(sent)
 
 
-def test_what_is_unlike_comes_first_and_is_long_enough_to_be_unlike() -> None:
+def test_the_unique_part_of_a_prompt_comes_first_and_is_long_enough() -> None:
     prefix, *words = prompt_of(request()).split(" ")
     assert len(prefix) == 24
     assert len(set(prefix)) > 5
@@ -93,28 +93,27 @@ def test_the_words_vary() -> None:
     assert max(words.count(word) for word in words) < 15
 
 
-def test_a_word_and_its_blank_have_no_more_than_eight_bytes() -> None:
+def test_a_word_and_its_blank_take_at_most_eight_bytes() -> None:
     words = prompt_of(request(words=5000)).split(" ")[1:]
     assert max(len(f"{word} ".encode()) for word in words) <= 8
 
 
-def test_a_load_puts_nothing_out_and_names_no_session() -> None:
+def test_a_load_request_has_no_output_and_no_keep_alive() -> None:
     sent = build_load_request("a:latest", A, {})
     assert sent.body == {"model": "a:latest", "prompt": "", "stream": False}
     assert (sent.kind, sent.key, sent.words) == (RequestKind.LOAD, ("a:latest", A), 0)
     assert build_load_request("a:latest", A, {"num_ctx": 8192}).body["options"] == {"num_ctx": 8192}
 
 
-@pytest.mark.parametrize("per_word", [0.9, 1.0, 1.4, 3.0, 7.5])
-def test_prompts_come_to_about_200_and_2000_tokens(per_word: float) -> None:
-    short, long = (choose_prompt_words(kind, 8192, per_word) for kind in (RequestKind.SHORT, RequestKind.LONG))
-    assert short is not None
-    assert long is not None
-    assert short * per_word == pytest.approx(SHORT_TOKENS, abs=per_word)
-    assert long * per_word == pytest.approx(LONG_TOKENS, abs=per_word)
+def test_prompts_have_about_200_and_2000_tokens() -> None:
+    for kind, tokens in ((RequestKind.SHORT, SHORT_TOKENS), (RequestKind.LONG, LONG_TOKENS)):
+        for per_word in (0.9, 1.0, 1.4, 3.0, 7.5):
+            words = choose_prompt_words(kind, 8192, per_word)
+            assert words is not None, (kind, per_word)
+            assert words * per_word == pytest.approx(tokens, abs=per_word), (kind, per_word)
 
 
-def test_before_the_first_answer_words_are_taken_for_a_token_and_a_third() -> None:
+def test_before_the_first_response_a_word_counts_as_1_3_tokens() -> None:
     assert choose_prompt_words(RequestKind.SHORT, 8192, None) == 153
     assert choose_prompt_words(RequestKind.LONG, 8192, None) is None
 
@@ -133,13 +132,13 @@ def test_prompt_and_output_always_fit_into_the_context(kind: RequestKind, contex
         assert most + OUTPUT_TOKENS < context
 
 
-@pytest.mark.parametrize("per_word", [None, 1.4])
-def test_a_context_too_small_for_any_prompt_gets_none(per_word: float | None) -> None:
-    assert choose_prompt_words(RequestKind.SHORT, 112, per_word) is None
-    assert choose_prompt_words(RequestKind.SHORT, 0, per_word) is None
+def test_no_prompt_fits_into_a_context_that_is_too_small() -> None:
+    for per_word in (None, 1.4):
+        for context in (112, 0):
+            assert choose_prompt_words(RequestKind.SHORT, context, per_word) is None, (context, per_word)
 
 
-def test_a_long_prompt_that_is_hardly_longer_than_the_short_one_is_not_sent() -> None:
+def test_a_long_prompt_hardly_longer_than_the_short_one_is_not_sent() -> None:
     least = int(SHORTEST_LONG * 1.1) + OUTPUT_TOKENS + 64
     assert choose_prompt_words(RequestKind.LONG, least - 1, 1.0) is None
     assert choose_prompt_words(RequestKind.LONG, least, 1.0) == 600

@@ -1,29 +1,31 @@
-"""When a probe is sent, to whom, and for what reason one is not."""
+"""Which probe is sent when, for what reason none is, and when the next one is due."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
-
-from phasewatch.backends.ollama.inventory import Inventory
+from phasewatch.backends.ollama.inventory import Inventory, ModelKey
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.scheduling import (
     EXPIRY_MARGIN,
     LONGEST_LONG_PROBE,
-    loadable,
-    pace,
-    plan,
-    skipped_as_gone,
-    still_loaded,
+    SOON_SECONDS,
+    Occasion,
+    ProbeDecision,
+    choose_probe,
+    compute_quiet_seconds,
+    draw_pace,
+    is_loaded,
+    list_loadable_models,
+    schedule_next_probe,
 )
 from phasewatch.backends.ollama.state import (
     ModelDescription,
-    ModelKey,
     ModelState,
     OllamaState,
     ProbeMeasurement,
     Residency,
+    record_skips,
 )
 from phasewatch.config.resolve import choose_model_probe
 from phasewatch.config.settings import ProbeSettings
@@ -45,22 +47,24 @@ def resident(
         witnessed=True,
         model=loaded(*key, **facts),
         user_expires_at=user_expires_at,
-        own_expires_at=None,
+        probe_expires_at=None,
         changed_at=changed_at,
     )
 
 
 def ready(residency: Residency | None = None, seen: Inventory | None = None, **facts: Any) -> OllamaState:
-    """One model whose probe is due and that nobody uses."""
-    there = residency or resident()
-    model = ModelState(due=NOW - 1, residency=there, **facts)
-    return OllamaState(inventory=seen or inventory(there.model), models={KEY: model})
+    """A server with one model whose probe is due and that nobody uses."""
+    residency = residency or resident()
+    model = ModelState(due=NOW - 1, residency=residency, **facts)
+    return OllamaState(inventory=seen or inventory(residency.model), models={KEY: model})
 
 
 def decide(
     state: OllamaState, settings: ProbeSettings = SETTINGS, now: float = NOW
 ) -> tuple[OllamaState, ProbeRequest | None]:
-    return plan(state, settings, now, WALL, seeded(1))
+    """The state with its skips counted, and the request."""
+    decision = choose_probe(state, settings, now, WALL, seeded(1))
+    return record_skips(state, decision.skips, now, settings.interval), decision.request
 
 
 def sent(state: OllamaState, settings: ProbeSettings = SETTINGS) -> ProbeRequest:
@@ -70,7 +74,7 @@ def sent(state: OllamaState, settings: ProbeSettings = SETTINGS) -> ProbeRequest
 
 
 def skipped(state: OllamaState, settings: ProbeSettings = SETTINGS) -> SkipReason:
-    """Why nothing is sent: the one reason that was counted."""
+    """The one reason that was counted, where nothing is sent."""
     after, request = decide(state, settings)
     assert request is None
     return only_reason(after)
@@ -81,113 +85,135 @@ def only_reason(state: OllamaState) -> SkipReason:
     return reason
 
 
-def told(**models: Any) -> ProbeSettings:
+def model_settings(**models: Any) -> ProbeSettings:
     return new_probe_settings(
         models={name.replace("_", ":"): new_model_probe(**facts) for name, facts in models.items()}
     )
 
 
-def test_a_model_in_memory_that_is_due_is_probed_with_its_context() -> None:
+def test_a_due_model_in_memory_is_probed_with_its_own_context() -> None:
     request = sent(ready())
     assert (request.kind, request.key) == (RequestKind.SHORT, KEY)
     assert isinstance(request.body["options"], Mapping)
     assert request.body["options"]["num_ctx"] == 4096
 
 
-def test_what_is_not_due_is_neither_probed_nor_skipped() -> None:
+def test_a_model_that_is_not_due_is_neither_probed_nor_skipped() -> None:
     state = ready()
     later = replace(state, models={KEY: replace(state.models[KEY], due=NOW + 0.1)})
     assert decide(later) == (later, None)
 
 
-def test_before_the_first_look_nothing_is_due() -> None:
+def test_nothing_is_due_before_the_first_observation() -> None:
     assert decide(OllamaState()) == (OllamaState(), None)
 
 
-def test_a_model_that_is_only_on_disk_is_not_even_due() -> None:
-    gone = OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: ModelState(due=0.0)})
-    assert decide(gone) == (gone, None)
+def test_a_model_on_disk_alone_is_not_due() -> None:
+    state = OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: ModelState(due=0.0)})
+    assert decide(state) == (state, None)
 
 
-GONE_ON_DISK: Final = inventory(loaded(), disk=())
-CASES: Final[list[tuple[str, OllamaState, SkipReason]]] = [
-    ("it was quarantined", ready(quarantine="it reloads"), SkipReason.QUARANTINED),
-    ("its name stands for another", ready(seen=inventory(loaded(), disk=(stored(digest=B),))), SkipReason.REPLACED),
-    ("its name stands for nothing", ready(seen=GONE_ON_DISK), SkipReason.REPLACED),
-    ("the disk was not looked at", ready(seen=Inventory((loaded(),))), SkipReason.REPLACED),
-    ("it runs elsewhere", ready(seen=inventory(loaded(), disk=(stored(remote=True),))), SkipReason.REMOTE),
+NAMELESS: Final = inventory(loaded(), disk=())
+SKIPPED: Final[list[tuple[str, OllamaState, SkipReason]]] = [
+    ("it is quarantined", ready(quarantine="it reloads"), SkipReason.QUARANTINED),
     (
-        "it makes embeddings",
+        "its name stands for another model",
+        ready(seen=inventory(loaded(), disk=(stored(digest=B),))),
+        SkipReason.REPLACED,
+    ),
+    ("its name stands for nothing", ready(seen=NAMELESS), SkipReason.REPLACED),
+    ("the models on disk are unknown", ready(seen=Inventory((loaded(),))), SkipReason.REPLACED),
+    ("it runs on another machine", ready(seen=inventory(loaded(), disk=(stored(remote=True),))), SkipReason.REMOTE),
+    (
+        "it computes embeddings",
         ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset({"embedding"})),))),
         SkipReason.NO_COMPLETION,
     ),
     (
-        "it makes images",
+        "it draws images",
         ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset({"completion", "image"})),))),
         SkipReason.NO_COMPLETION,
     ),
     (
-        "it can do nothing",
+        "it has no capabilities",
         ready(seen=inventory(loaded(), disk=(stored(capabilities=frozenset()),))),
         SkipReason.NO_COMPLETION,
     ),
     ("the server was busy", replace(ready(), backoff_until=NOW + 1), SkipReason.BACKOFF),
-    ("probes have had their share", replace(ready(), rest_until=NOW + 1), SkipReason.BUDGET),
-    ("its context is not known", ready(resident(context_length=None)), SkipReason.CONTEXT_UNKNOWN),
-    ("its context holds no prompt", ready(resident(context_length=120)), SkipReason.CONTEXT_TOO_SMALL),
-    ("its expiry is not known", ready(resident(expires_at=None)), SkipReason.EXPIRING),
-    ("its users' expiry is not known", ready(resident(user_expires_at=None)), SkipReason.EXPIRING),
-    ("its expiry has passed: a request runs", ready(resident(expires_at=WALL - 1)), SkipReason.ACTIVE),
+    ("probes have used up their budget", replace(ready(), pause_until=NOW + 1), SkipReason.BUDGET),
+    ("its context is unknown", ready(resident(context_length=None)), SkipReason.CONTEXT_UNKNOWN),
+    ("its context is too small for a prompt", ready(resident(context_length=120)), SkipReason.CONTEXT_TOO_SMALL),
+    ("its expiry is unknown", ready(resident(expires_at=None)), SkipReason.EXPIRING),
+    ("its expiry by users is unknown", ready(resident(user_expires_at=None)), SkipReason.EXPIRING),
+    ("its expiry has passed: a request is running", ready(resident(expires_at=WALL - 1)), SkipReason.ACTIVE),
     ("a request has just ended", ready(resident(changed_at=NOW - 2.9)), SkipReason.ACTIVE),
-    ("it lives by probes alone", ready(resident(user_expires_at=WALL)), SkipReason.USERS_GONE),
-    ("it leaves soon", ready(resident(expires_at=WALL + EXPIRY_MARGIN - 0.1)), SkipReason.EXPIRING),
+    ("only probes keep it in memory", ready(resident(user_expires_at=WALL)), SkipReason.USERS_GONE),
+    ("it expires soon", ready(resident(expires_at=WALL + EXPIRY_MARGIN - 0.1)), SkipReason.EXPIRING),
     (
-        "it leaves before two probes' time is over",
-        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 11), cost={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0}),
+        "it expires within the time of two probes",
+        ready(
+            resident(expires_at=WALL + EXPIRY_MARGIN + 11),
+            probe_seconds={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0},
+        ),
         SkipReason.EXPIRING,
     ),
 ]
 
 
-@pytest.mark.parametrize(("state", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_probe_that_would_harm_or_say_nothing_is_skipped_for_its_reason(
-    state: OllamaState, reason: SkipReason
-) -> None:
-    assert skipped(state) is reason
+def test_a_probe_that_would_harm_or_measure_nothing_is_skipped_with_its_reason() -> None:
+    for case, state, reason in SKIPPED:
+        after, request = decide(state)
+        assert request is None, case
+        assert only_reason(after) is reason, case
 
 
-JUST_SO: Final[list[tuple[str, OllamaState]]] = [
-    ("the server has rested", replace(ready(), backoff_until=NOW, rest_until=NOW)),
-    ("nothing was seen of users for long enough", ready(resident(changed_at=NOW - 3.0))),
-    ("its users' time is not over yet", ready(resident(user_expires_at=WALL + 0.1))),
-    ("it stays for the margin", ready(resident(expires_at=WALL + EXPIRY_MARGIN))),
+def test_choosing_a_probe_counts_nothing() -> None:
+    """The question can be asked again and again: counting is a step of its own."""
+    for case, state, reason in SKIPPED:
+        decision = choose_probe(state, SETTINGS, NOW, WALL, seeded(1))
+        assert decision == ProbeDecision(None, ((KEY, reason),)), case
+        assert choose_probe(state, SETTINGS, NOW, WALL, seeded(1)) == decision, case
+
+
+ALLOWED: Final[list[tuple[str, OllamaState]]] = [
+    ("backoff and pause are over", replace(ready(), backoff_until=NOW, pause_until=NOW)),
+    ("there was no sign of users for long enough", ready(resident(changed_at=NOW - 3.0))),
+    ("its expiry by users is yet to come", ready(resident(user_expires_at=WALL + 0.1))),
+    ("it stays loaded for the margin", ready(resident(expires_at=WALL + EXPIRY_MARGIN))),
     (
-        "it stays for the margin and two probes",
-        ready(resident(expires_at=WALL + EXPIRY_MARGIN + 12), cost={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0}),
+        "it stays loaded for the margin and two probes",
+        ready(
+            resident(expires_at=WALL + EXPIRY_MARGIN + 12),
+            probe_seconds={RequestKind.SHORT: 1.0, RequestKind.LONG: 6.0},
+        ),
     ),
-    ("an older server does not say what it can do", ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))),
+    ("an older server lists no capabilities", ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))),
 ]
 
 
-@pytest.mark.parametrize("state", [case[1] for case in JUST_SO], ids=[case[0] for case in JUST_SO])
-def test_at_the_edge_of_each_reason_a_probe_is_sent(state: OllamaState) -> None:
-    sent(state)
+def test_a_probe_is_sent_at_the_edge_of_each_reason() -> None:
+    for case, state in ALLOWED:
+        _, request = decide(state)
+        assert request is not None, case
 
 
-@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_a_model_expires_by_the_servers_clock(ahead: float) -> None:
-    there = resident(user_expires_at=WALL + ahead + 300, expires_at=WALL + ahead + 300)
-    assert sent(ready(there, replace(inventory(there.model), ahead=ahead))).key == KEY
-    gone = resident(user_expires_at=WALL + ahead - 1, expires_at=WALL + ahead + 300)
-    assert skipped(ready(gone, replace(inventory(gone.model), ahead=ahead))) is SkipReason.USERS_GONE
+def test_a_model_expires_by_the_servers_clock() -> None:
+    for offset in (-3600.0, 3600.0):
+        used = resident(user_expires_at=WALL + offset + 300, expires_at=WALL + offset + 300)
+        _, request = decide(ready(used, replace(inventory(used.model), clock_offset=offset)))
+        assert request is not None, offset
+        assert request.key == KEY, offset
+        unused = resident(user_expires_at=WALL + offset - 1, expires_at=WALL + offset + 300)
+        after, request = decide(ready(unused, replace(inventory(unused.model), clock_offset=offset)))
+        assert (request, only_reason(after)) == (None, SkipReason.USERS_GONE), offset
 
 
-def test_what_a_model_can_do_is_taken_from_show_where_the_list_does_not_say() -> None:
+def test_capabilities_come_from_show_if_the_list_has_none() -> None:
     silent = ready(seen=inventory(loaded(), disk=(stored(capabilities=None),)))
-    embedding = replace(silent, shown={A: ModelDescription(frozenset({"embedding"}), ModelCosts())})
+    embedding = replace(silent, descriptions={A: ModelDescription(frozenset({"embedding"}), ModelCosts())})
     assert skipped(embedding) is SkipReason.NO_COMPLETION
-    sent(replace(silent, shown={A: ModelDescription(frozenset({"completion"}), ModelCosts())}))
-    sent(replace(silent, shown={A: ModelDescription(None, ModelCosts())}))
+    sent(replace(silent, descriptions={A: ModelDescription(frozenset({"completion"}), ModelCosts())}))
+    sent(replace(silent, descriptions={A: ModelDescription(None, ModelCosts())}))
 
 
 def test_a_skip_is_counted_when_its_reason_changes_and_once_an_interval() -> None:
@@ -197,13 +223,13 @@ def test_a_skip_is_counted_when_its_reason_changes_and_once_an_interval() -> Non
     assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 1
     state, _ = decide(state, now=NOW + 300)
     assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 2
-    state, _ = decide(replace(state, backoff_until=0.0, rest_until=NOW + 1e6), now=NOW + 301)
+    state, _ = decide(replace(state, backoff_until=0.0, pause_until=NOW + 1e6), now=NOW + 301)
     assert state.records[KEY[0]].skipped[SkipReason.BUDGET] == 1
     state, _ = decide(replace(state, backoff_until=NOW + 1e6), now=NOW + 302)
     assert state.records[KEY[0]].skipped[SkipReason.BACKOFF] == 3
 
 
-def test_the_longest_overdue_is_probed_first_and_one_that_is_skipped_holds_up_nobody() -> None:
+def test_the_longest_overdue_model_is_probed_first_and_a_skipped_one_blocks_no_other() -> None:
     two = replace(
         ready(),
         inventory=inventory(loaded(), loaded(*OTHER)),
@@ -221,12 +247,12 @@ def test_the_longest_overdue_is_probed_first_and_one_that_is_skipped_holds_up_no
 
 def test_a_model_that_the_operator_excludes_is_never_due() -> None:
     state = ready()
-    assert decide(state, told(a_latest={"enabled": False})) == (state, None)
-    assert decide(state, told(a={"enabled": False})) == (state, None)
-    sent(state, told(b_latest={"enabled": False}))
+    assert decide(state, model_settings(a_latest={"enabled": False})) == (state, None)
+    assert decide(state, model_settings(a={"enabled": False})) == (state, None)
+    sent(state, model_settings(b_latest={"enabled": False}))
 
 
-def test_the_operators_word_is_found_with_and_without_the_tag_that_ollama_assumes() -> None:
+def test_settings_of_a_model_match_with_and_without_the_default_tag() -> None:
     bare, tagged = new_model_probe(load=True), new_model_probe(enabled=False)
     assert choose_model_probe(new_probe_settings(models={"a": bare}), "a:latest") is bare
     assert choose_model_probe(new_probe_settings(models={"a": bare, "a:latest": tagged}), "a:latest") is tagged
@@ -234,15 +260,15 @@ def test_the_operators_word_is_found_with_and_without_the_tag_that_ollama_assume
     assert choose_model_probe(new_probe_settings(models={"a:8b": bare}), "a:8b") is bare
 
 
-def test_the_operators_context_makes_up_for_a_server_that_does_not_tell_it() -> None:
-    request = sent(ready(resident(context_length=None)), told(a={"options": {"num_ctx": 512}}))
+def test_the_configured_context_replaces_one_that_the_server_does_not_list() -> None:
+    request = sent(ready(resident(context_length=None)), model_settings(a={"options": {"num_ctx": 512}}))
     assert isinstance(request.body["options"], Mapping)
     assert request.body["options"]["num_ctx"] == 512
     assert request.words == (512 - 48 - 64 - 24) // 8
 
 
 def measured(**facts: Any) -> dict[str, Any]:
-    """What is known after a short probe."""
+    """State of a model after a short probe."""
     return {
         "tokens_per_word": 1.4,
         "measurements": {RequestKind.SHORT: ProbeMeasurement(NOW - 300, figures(**facts))},
@@ -250,7 +276,7 @@ def measured(**facts: Any) -> dict[str, Any]:
     }
 
 
-def test_a_long_probe_comes_after_a_short_one_when_its_time_has_come() -> None:
+def test_a_long_probe_follows_a_short_one_when_it_is_due() -> None:
     assert sent(ready(**measured())).kind is RequestKind.LONG
     assert sent(ready(**{**measured(), "long_due": NOW + 1})).kind is RequestKind.SHORT
     assert sent(ready(**{**measured(), "measurements": {}})).kind is RequestKind.SHORT
@@ -259,21 +285,21 @@ def test_a_long_probe_comes_after_a_short_one_when_its_time_has_come() -> None:
 
 
 def test_a_long_probe_that_would_take_too_long_is_not_sent() -> None:
-    """Ten times the short prompt's time and one output."""
+    """Its expected duration is ten times the short prompt's and one output's."""
     short = (LONGEST_LONG_PROBE - 1.0) / 10
     assert sent(ready(**measured(prompt_seconds=short - 0.01, decode_seconds=1.0))).kind is RequestKind.LONG
     assert sent(ready(**measured(prompt_seconds=short + 0.01, decode_seconds=1.0))).kind is RequestKind.SHORT
 
 
 def empty(**facts: Any) -> OllamaState:
-    """A server with nothing in memory, and a model on disk."""
+    """A server with no model in memory, and one on disk."""
     return OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: ModelState(due=NOW - 1)}, **facts)
 
 
-LOADING: Final = told(a={"load": True, "options": {"num_ctx": 8192}})
+LOADING: Final = model_settings(a={"load": True, "options": {"num_ctx": 8192}})
 
 
-def test_a_model_that_may_be_loaded_is_loaded_as_the_operator_says_where_nothing_else_is() -> None:
+def test_a_loadable_model_is_loaded_with_its_options_if_no_other_is_in_memory() -> None:
     request = sent(empty(), LOADING)
     assert (request.kind, request.key) == (RequestKind.LOAD, KEY)
     assert request.body["options"] == {"num_ctx": 8192}
@@ -281,7 +307,7 @@ def test_a_model_that_may_be_loaded_is_loaded_as_the_operator_says_where_nothing
     assert skipped(full, LOADING) is SkipReason.OTHERS_LOADED
 
 
-def test_a_model_that_was_loaded_within_the_last_interval_is_not_loaded_again() -> None:
+def test_a_model_loaded_within_the_last_interval_is_not_loaded_again() -> None:
     waiting = ModelState(due=0.0, load_due=NOW + 1)
     state = OllamaState(inventory=inventory(disk=(stored(),)), models={KEY: waiting})
     assert decide(state, LOADING)[1] is None
@@ -289,45 +315,75 @@ def test_a_model_that_was_loaded_within_the_last_interval_is_not_loaded_again() 
     assert sent(ready_again, LOADING).kind is RequestKind.LOAD
 
 
-def test_a_model_that_runs_elsewhere_or_makes_embeddings_is_not_loaded_either() -> None:
+def test_a_remote_or_embedding_model_is_not_loaded_either() -> None:
     for facts, reason in (
         ({"remote": True}, SkipReason.REMOTE),
         ({"capabilities": frozenset({"embedding"})}, SkipReason.NO_COMPLETION),
     ):
         state = replace(empty(), inventory=inventory(disk=(stored(**facts),)))
-        assert skipped(state, LOADING) is reason
+        assert skipped(state, LOADING) is reason, facts
     assert skipped(empty(backoff_until=NOW + 1), LOADING) is SkipReason.BACKOFF
 
 
-def test_only_what_is_on_disk_and_allowed_can_be_loaded() -> None:
+def test_only_allowed_models_on_disk_are_loadable() -> None:
     disk = inventory(disk=(stored(), stored("b:latest", B), stored("c:8b", "c" * 64)))
-    settings = told(a={"load": True}, c_8b={"load": True}, d={"load": True})
-    assert list(loadable(disk, settings)) == [KEY, ("c:8b", "c" * 64)]
-    assert list(loadable(disk, SETTINGS)) == []
-    assert list(loadable(Inventory(()), settings)) == []
+    settings = model_settings(a={"load": True}, c_8b={"load": True}, d={"load": True})
+    assert list(list_loadable_models(disk, settings)) == [KEY, ("c:8b", "c" * 64)]
+    assert list(list_loadable_models(disk, SETTINGS)) == []
+    assert list(list_loadable_models(Inventory(()), settings)) == []
 
 
-def test_an_old_digest_is_not_loaded() -> None:
+def test_a_replaced_digest_is_not_loaded() -> None:
     state = replace(empty(), inventory=inventory(disk=(stored(digest=B),)))
     assert decide(state, LOADING) == (state, None)
 
 
-def test_a_model_is_there_while_it_is_in_memory_whatever_its_name_stands_for() -> None:
-    assert still_loaded(ready(), KEY)
-    assert not still_loaded(ready(), OTHER)
-    assert still_loaded(ready(seen=inventory(loaded(), disk=(stored(digest=B),))), KEY)
-    assert not still_loaded(ready(seen=inventory(disk=(stored(),))), KEY)
-    assert not still_loaded(OllamaState(), KEY)
+def test_a_model_in_memory_is_loaded_whatever_its_name_stands_for() -> None:
+    assert is_loaded(ready(), KEY)
+    assert not is_loaded(ready(), OTHER)
+    assert is_loaded(ready(seen=inventory(loaded(), disk=(stored(digest=B),))), KEY)
+    assert not is_loaded(ready(seen=inventory(disk=(stored(),))), KEY)
+    assert not is_loaded(OllamaState(), KEY)
 
 
-def test_a_model_that_was_unloaded_at_the_last_moment_is_skipped_as_such() -> None:
-    assert only_reason(skipped_as_gone(ready(), KEY, NOW, 300.0)) is SkipReason.UNLOADED
-    assert skipped_as_gone(ready(), OTHER, NOW, 300.0) == ready()
+def test_a_model_unloaded_just_before_its_probe_is_counted_as_unloaded() -> None:
+    assert only_reason(record_skips(ready(), [(KEY, SkipReason.UNLOADED)], NOW, 300.0)) is SkipReason.UNLOADED
+    assert record_skips(ready(), [(OTHER, SkipReason.UNLOADED)], NOW, 300.0) == ready()
 
 
 def test_the_first_probe_comes_well_within_an_interval_and_at_another_time_on_each_exporter() -> None:
     for interval in (1.0, 10.0, 300.0, 86_400.0):
-        found = [pace(new_probe_settings(interval=interval), seeded(seed)) for seed in range(50)]
-        assert all(0 < one.first <= min(0.6 * interval, 18.0) for one in found)
-        assert len({one.first for one in found}) == 50
-        assert {(one.quiet, one.least) for one in found} == {(min(3.0, interval / 4), interval / 2)}
+        paces = [draw_pace(new_probe_settings(interval=interval), seeded(seed)) for seed in range(50)]
+        assert all(0 < pace.first_delay <= min(0.6 * interval, 18.0) for pace in paces), interval
+        assert len({pace.first_delay for pace in paces}) == 50, interval
+        assert {pace.interval for pace in paces} == {interval}
+        assert compute_quiet_seconds(interval) == min(3.0, interval / 4)
+
+
+SCHEDULED: Final[list[tuple[str, ModelState, Occasion, float]]] = [
+    ("a new model", ModelState(), Occasion.APPEARED, NOW + 290),
+    ("one that comes back is due later", ModelState(due=NOW + 900), Occasion.APPEARED, NOW + 900),
+    ("one that comes back is overdue", ModelState(due=NOW - 900), Occasion.APPEARED, NOW + 290),
+    ("a first user", ModelState(due=NOW + 290), Occasion.USED, NOW + 3),
+    ("a user soon after a probe", ModelState(due=NOW + 290, probed_at=NOW - 10), Occasion.USED, NOW + 140),
+    ("a user long after a probe", ModelState(due=NOW + 290, probed_at=NOW - 200), Occasion.USED, NOW + 3),
+    ("a user right before a probe", ModelState(due=NOW + 1, probed_at=NOW - 200), Occasion.USED, NOW + 1),
+    ("a user of a failing model", ModelState(due=NOW + 290, failures=1), Occasion.USED, NOW + 290),
+    ("a probe", ModelState(due=NOW), Occasion.PROBED, NOW + 290),
+    ("a probe that needs another", ModelState(due=NOW), Occasion.FOLLOW_UP, NOW + SOON_SECONDS),
+    ("a load", ModelState(due=NOW), Occasion.LOADED, NOW + SOON_SECONDS),
+    ("a first failure", ModelState(due=NOW, failures=1), Occasion.FAILED, NOW + 300),
+    ("a third failure", ModelState(due=NOW, failures=3), Occasion.FAILED, NOW + 1200),
+    ("many failures", ModelState(due=NOW, failures=30), Occasion.FAILED, NOW + 4800),
+]
+
+
+def test_each_occasion_has_its_time_of_the_next_probe() -> None:
+    for case, model, occasion, due in SCHEDULED:
+        assert schedule_next_probe(model, occasion, NOW, 300.0, 290.0) == replace(model, due=due), case
+    assert {occasion for _, _, occasion, _ in SCHEDULED} == set(Occasion)
+
+
+def test_a_follow_up_never_comes_later_than_a_regular_probe() -> None:
+    assert schedule_next_probe(ModelState(), Occasion.FOLLOW_UP, NOW, 1.0, 0.9).due == NOW + 0.9
+    assert schedule_next_probe(ModelState(failures=1), Occasion.FAILED, NOW, 1.0, 1.1).due == NOW + 1.1
