@@ -50,7 +50,8 @@ from phasewatch.demo.vllm.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
 from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, METRICS_TO_WATCH
 from phasewatch.demo.vllm.simulation import DEVICE, SETTINGS
 from phasewatch.hardware import facts
-from phasewatch.metrics.collector import SELF_METRICS, TABLE, build_target_families
+from phasewatch.metrics.collector import TABLE, build_target_families
+from phasewatch.metrics.exporter import SELF_METRICS
 from phasewatch.models import costs
 from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader

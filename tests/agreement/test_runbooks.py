@@ -17,7 +17,8 @@ from prometheus_client import REGISTRY
 from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA, Advice
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.config.settings import DeviceSettings
-from phasewatch.metrics.collector import SELF_METRICS, TABLE
+from phasewatch.metrics.collector import TABLE
+from phasewatch.metrics.exporter import SELF_METRICS
 from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json

@@ -11,9 +11,10 @@ from prometheus_client.registry import CollectorRegistry
 
 from phasewatch.backends.page_state import PageState, build_snapshot
 from phasewatch.base.errors import Reason
-from phasewatch.metrics.collector import ENGINE_METRICS, TABLE, TARGET_METRICS, SnapshotCollector, build_target_families
+from phasewatch.metrics.collector import ENGINE_METRICS, TABLE, SnapshotCollector, build_target_families
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS
+from phasewatch.metrics.target import TARGET_METRICS
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from phasewatch.snapshot.target import TargetSnapshot
