@@ -20,7 +20,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 from prometheus_client.samples import Sample
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
@@ -39,7 +39,7 @@ from phasewatch.base import units
 from phasewatch.base.errors import ConfigError, Reason, ScrapeError
 from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.cli.flags import environment_name
-from phasewatch.config.schema import FileSchema
+from phasewatch.config.schema import FileSchema, TargetSchema
 from phasewatch.config.settings import DeviceSettings, Target
 from phasewatch.demo.ollama import demo_models as ollama_models
 from phasewatch.demo.ollama import users as ollama_users
@@ -349,6 +349,12 @@ def known_keys() -> dict[str, FieldInfo]:
 
 def test_every_configuration_key_is_documented_and_nothing_else_is() -> None:
     assert documented_keys().keys() == known_keys().keys()
+
+
+def test_a_key_without_a_row_on_the_page_is_noticed() -> None:
+    target = create_model("LongerTarget", __base__=TargetSchema, new_key=(bool, False))
+    longer = create_model("LongerFile", __base__=FileSchema, targets=(list[target], ...))  # type: ignore[valid-type]
+    assert dict(keys(longer)).keys() - documented_keys().keys() == {"targets[].new_key"}
 
 
 @pytest.mark.parametrize("path", known_keys())
