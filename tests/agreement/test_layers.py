@@ -1,6 +1,7 @@
 """A package imports only packages of lower layers, and the picture in docs/architecture.md is the one of the code."""
 
 import ast
+import re
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from scripts.import_graph import (
     list_imports,
     render_graph,
 )
+from tests.support.paths import ROOT
 
 
 def changed(folder: Path, module: str, line: str) -> Path:
@@ -80,3 +82,15 @@ def test_no_backend_is_named_outside_its_folder() -> None:
         ("models/costs.py", "ollama"),  # where a model's shape was read: a value of the label `source`
         ("recordings/format.py", "vllm"),  # what a header without `engine` stands for
     }
+
+
+def test_every_package_is_on_the_page_and_every_module_that_it_names_is_there() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    tree = page.partition("    exporter/phasewatch/\n")[2].partition("\n\n")[0]
+    for folder in sorted(path.parent for path in PACKAGE.rglob("__init__.py")):
+        if folder != PACKAGE:
+            assert f"{folder.name}/" in tree, folder.relative_to(PACKAGE)
+    for name in re.findall(r"`([a-z_]+(?:/[a-z_.]+)+)`", page):
+        path = name.removeprefix("exporter/phasewatch/")
+        places = (ROOT / name, PACKAGE / path, (PACKAGE / path).with_suffix(".py"), PACKAGE / "backends" / f"{path}.py")
+        assert any(place.exists() for place in places), name
