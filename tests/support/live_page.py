@@ -20,9 +20,11 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Trouble
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot
+from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, LoadHistory
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.server import bind

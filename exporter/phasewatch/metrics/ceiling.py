@@ -5,7 +5,7 @@ from typing import Final
 
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.metrics.descriptor import ENGINE_LABELS, EngineMetric, MetricSample, describe_engine_gauge
-from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
 
 
 def _labelled(name: str, label: str, text: str, read: Callable[[Ceiling], Mapping[str, float]]) -> EngineMetric:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.analysis.latency import Latency
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
+from phasewatch.snapshot.target import TargetSnapshot
 
 MetricSample = tuple[Mapping[str, str], float]
 """Labels beyond those of the scope, and the value."""

@@ -11,7 +11,7 @@ from phasewatch.metrics.descriptor import (
     describe_engine_gauge,
     describe_latency,
 )
-from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
 
 
 def _inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:

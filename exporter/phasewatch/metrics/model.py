@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from phasewatch.metrics.descriptor import TARGET_LABELS, MetricSample, ModelMetric, list_optional
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import ModelSnapshot
 
 _MODEL_LABELS: Final = (*TARGET_LABELS, "model_name")
 

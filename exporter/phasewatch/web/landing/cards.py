@@ -10,8 +10,10 @@ from typing import Final
 from phasewatch.analysis.advice import ASLEEP, OLLAMA, Advice, choose_advice
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.backends import find_backend
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
+from phasewatch.snapshot.target import TargetSnapshot
 from phasewatch.web.landing.charts import find_peak, measure_span, render_bar, render_chart
 from phasewatch.web.landing.load_history import Track
 from phasewatch.web.landing.phase_bars import render_phase_bars

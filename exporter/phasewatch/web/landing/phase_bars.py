@@ -7,7 +7,8 @@ from typing import Final
 
 from phasewatch.analysis.ceiling import Basis, Counted
 from phasewatch.backends.backend import Backend
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.web.landing.charts import render_bar
 from phasewatch.web.landing.text import percent, rate, speed
 

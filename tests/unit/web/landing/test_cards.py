@@ -10,8 +10,9 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
 from phasewatch.web.landing.cards import MANY, Card, render_card
 from phasewatch.web.landing.load_history import SLOTS, Track
 from phasewatch.web.landing.text import UNKNOWN as DASH

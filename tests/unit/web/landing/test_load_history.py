@@ -5,8 +5,9 @@ import pytest
 
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Health
-from phasewatch.snapshot.target import EngineSnapshot, TargetSnapshot, create_snapshot
+from phasewatch.snapshot.target import TargetSnapshot, create_snapshot
 from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS, LoadHistory, Track
 from tests.support.targets import new_target
 

@@ -6,7 +6,8 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.snapshot.health import Trouble
-from phasewatch.snapshot.target import ModelSnapshot, ServerFacts, TargetSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
+from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 from phasewatch.web.landing.page import Known, render_page
 from phasewatch.web.landing.text import Moment
 from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, STATUS, UP, eight, recorded
