@@ -32,7 +32,7 @@ from phasewatch.web.server import create_server, format_address
 
 CLOCK_CHECK_SECONDS: Final = 1.0
 
-HISTORY_SECONDS: Final = 1.0
+HISTORY_INTERVAL_SECONDS: Final = 1.0
 """Between two looks at what is shown, for the charts."""
 
 
@@ -130,7 +130,7 @@ class Exporter:
     async def _record_history(self) -> None:
         while True:
             self.history.record(self._shown(), time.monotonic())
-            await asyncio.sleep(HISTORY_SECONDS)
+            await asyncio.sleep(HISTORY_INTERVAL_SECONDS)
 
     def scrape_now(self) -> None:
         """Run every job at once and plan the next ones from there."""
@@ -154,12 +154,12 @@ class Exporter:
         now = datetime.now(UTC)
         for job in scraper.jobs():
             every = IntervalTrigger(seconds=job.seconds, timezone=UTC)
-            self._scheduler.add_job(job.run, every, id=_job(job.kind, scraper), next_run_time=now)
+            self._scheduler.add_job(job.run, every, id=_create_job_id(job.kind, scraper), next_run_time=now)
         return scraper
 
     def _unschedule(self, scraper: Scraper) -> None:
         for job in scraper.jobs():
-            self._scheduler.remove_job(_job(job.kind, scraper))
+            self._scheduler.remove_job(_create_job_id(job.kind, scraper))
         task = asyncio.get_running_loop().create_task(scraper.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -169,7 +169,7 @@ class Exporter:
             self._missed += 1
 
 
-def _job(kind: str, scraper: Scraper) -> str:
+def _create_job_id(kind: str, scraper: Scraper) -> str:
     """A target that a reload has changed gets new jobs at once, while the old scraper's are still being given up."""
     return f"{kind} {id(scraper)}"
 

@@ -30,7 +30,7 @@ SHIPPED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class ExportOutcome:
     """What an export did.
 
     Attributes:
@@ -42,7 +42,7 @@ class Export:
     unchanged: tuple[Path, ...]
 
 
-def folder() -> Path:
+def find_folder() -> Path:
     """The folder with `alerts` and `dashboards`: inside an installed package, else that of the checkout.
 
     Raises:
@@ -58,17 +58,17 @@ def folder() -> Path:
     return root
 
 
-def paths() -> list[Path]:
+def list_paths() -> list[Path]:
     """The shipped files, relative to `folder()`.
 
     Raises:
         AssetError: there are none.
     """
-    root = folder()
+    root = find_folder()
     return sorted(path.relative_to(root) for pattern in SHIPPED for path in root.glob(pattern))
 
 
-def export(destination: Path, *, force: bool) -> Export:
+def export(destination: Path, *, force: bool) -> ExportOutcome:
     """Write the shipped files into a folder, which is made if need be.
 
     Args:
@@ -82,30 +82,30 @@ def export(destination: Path, *, force: bool) -> Export:
         AssetError: there is nothing to write, a link leads out of the folder or a file differs and `force` is not given
             (then nothing is written), or a file cannot be written.
     """
-    root, shipped = folder(), paths()
+    root, shipped = find_folder(), list_paths()
     try:
-        astray = [path for path in shipped if not _within(destination, path)]
+        astray = [path for path in shipped if not _is_within(destination, path)]
         if astray:
-            raise AssetError(_links(destination, astray))
+            raise AssetError(_explain_links(destination, astray))
         there = [path for path in shipped if (destination / path).exists()]
         unchanged = [path for path in there if (destination / path).read_bytes() == (root / path).read_bytes()]
         differing = [path for path in there if path not in unchanged]
         if differing and not force:
-            raise AssetError(_refusal(destination, differing))
+            raise AssetError(_explain_refusal(destination, differing))
         written = [path for path in shipped if path not in unchanged]
         for path in written:
             _write(destination / path, (root / path).read_bytes())
     except OSError as error:
         raise AssetError(f"{error.filename or destination}: cannot be written: {error.strerror or error}") from error
-    return Export(tuple(written), tuple(unchanged))
+    return ExportOutcome(tuple(written), tuple(unchanged))
 
 
-def _within(destination: Path, path: Path) -> bool:
+def _is_within(destination: Path, path: Path) -> bool:
     real = Path(os.path.realpath(destination / path))  # Path.resolve raises on a link to itself
     return real.is_relative_to(os.path.realpath(destination))
 
 
-def _links(destination: Path, astray: list[Path]) -> str:
+def _explain_links(destination: Path, astray: list[Path]) -> str:
     files = "".join(f"\n  {destination / path}" for path in astray)
     return (
         f"nothing was written, since symbolic links lead out of {destination} on the way to these files:{files}\n"
@@ -127,7 +127,7 @@ def _write(path: Path, content: bytes) -> None:
         raise AssetError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _refusal(destination: Path, differing: list[Path]) -> str:
+def _explain_refusal(destination: Path, differing: list[Path]) -> str:
     files = "".join(f"\n  {destination / path}" for path in differing)
     return (
         f"nothing was written, since these files are there and differ from the shipped ones:{files}\n"
@@ -135,7 +135,7 @@ def _refusal(destination: Path, differing: list[Path]) -> str:
     )
 
 
-def describe_export(destination: Path, outcome: Export) -> Iterator[str]:
+def describe_export(destination: Path, outcome: ExportOutcome) -> Iterator[str]:
     """What an export did and what to do next, line by line."""
     for path in outcome.written:
         yield f"{destination / path}"

@@ -12,16 +12,16 @@ from phasewatch.base.log import FORMATS, LEVELS
 _HIGHEST_PORT: Final = 65535
 
 
-def environment_name(flag: str) -> str:
+def name_environment_variable(flag: str) -> str:
     """The environment variable that stands for a flag."""
     return "PHASEWATCH_" + flag.lstrip("-").upper().replace(".", "_").replace("-", "_")
 
 
-def _attribute(flag: str) -> str:
+def _name_attribute(flag: str) -> str:
     return flag.lstrip("-").replace(".", "_").replace("-", "_")
 
 
-def flag(
+def add_flag(
     parser: argparse.ArgumentParser,
     name: str,
     text: str,
@@ -42,12 +42,12 @@ def flag(
         default: as it would be typed.
         required: whether there must be a value, from the flag or the environment.
     """
-    variable = environment_name(name)
+    variable = name_environment_variable(name)
     told = os.environ.get(variable) or default
     shown = "required" if required else f"default {default}" if default else "none by default"
     parser.add_argument(
         name,
-        dest=_attribute(name),
+        dest=_name_attribute(name),
         metavar=metavar,
         type=type,
         default=told,
@@ -56,15 +56,15 @@ def flag(
     )
 
 
-def switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+def add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
     """Add a flag that is on or off."""
-    variable = environment_name(name)
+    variable = name_environment_variable(name)
     parser.add_argument(
         name,
-        dest=_attribute(name),
+        dest=_name_attribute(name),
         action=_Switch,
         nargs=0,
-        type=_truth,
+        type=_parse_truth,
         default=os.environ.get(variable) or False,
         help=f"{text} (off; environment {variable}=true)",
     )
@@ -77,13 +77,13 @@ class _Switch(argparse.Action):
         setattr(namespace, self.dest, True)
 
 
-def _truth(value: str) -> bool:
+def _parse_truth(value: str) -> bool:
     if value.lower() not in {"0", "1", "false", "true"}:
         raise argparse.ArgumentTypeError(f"expected true or false, found {value!r}")
     return value.lower() in {"1", "true"}
 
 
-def word(*allowed: str) -> Callable[[str], str]:
+def create_choice_parser(*allowed: str) -> Callable[[str], str]:
     """A type rather than `choices`: argparse does not check a default, and ours may come from the environment."""
 
     def check(value: str) -> str:
@@ -94,12 +94,12 @@ def word(*allowed: str) -> Callable[[str], str]:
     return check
 
 
-log_level = word(*LEVELS)
-log_format = word(*FORMATS)
-replay_format = word("json", "openmetrics")
+parse_log_level = create_choice_parser(*LEVELS)
+parse_log_format = create_choice_parser(*FORMATS)
+parse_replay_format = create_choice_parser("json", "openmetrics")
 
 
-def duration(value: str) -> float:
+def parse_duration(value: str) -> float:
     """Seconds in a duration above 0."""
     try:
         seconds = units.duration(value)
@@ -110,7 +110,7 @@ def duration(value: str) -> float:
     return seconds
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def create_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
     """A type for whole numbers between two, both included."""
 
     def check(value: str) -> int:
@@ -121,7 +121,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return check
 
 
-def size(value: str) -> float:
+def parse_size(value: str) -> float:
     """Bytes of a size."""
     try:
         return units.size(value)
@@ -129,7 +129,7 @@ def size(value: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def address(value: str) -> tuple[str, int]:
+def parse_address(value: str) -> tuple[str, int]:
     """Host (empty for all addresses) and port."""
     host, colon, port = value.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -144,7 +144,7 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and short and int(text) <= _HIGHEST_PORT
 
 
-def recording_path(value: str) -> Path:
+def parse_recording_path(value: str) -> Path:
     """A path whose ending tells the compression."""
     if not value.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")):
         raise argparse.ArgumentTypeError(

@@ -9,7 +9,7 @@ from typing import Final
 
 from phasewatch import backends
 from phasewatch.base.errors import BindError, ConfigError, PhaseWatchError, Problem
-from phasewatch.cli.arguments import new_parser
+from phasewatch.cli.arguments import create_parser
 from phasewatch.config.resolve import load_config, load_config_or_default, resolve_target
 from phasewatch.config.settings import Config, Target
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    options = new_parser().parse_args(arguments)
+    options = create_parser().parse_args(arguments)
     try:
         code = _COMMANDS[options.command](options)
         sys.stdout.flush()
@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (PhaseWatchError, OSError) as error:
-        return _failed(error)
+        return _report_error(error)
     return code
 
 
-def _failed(error: PhaseWatchError | OSError) -> int:
+def _report_error(error: PhaseWatchError | OSError) -> int:
     """Tell what is wrong, and give the exit code for it."""
     if isinstance(error, ConfigError):
         for problem in error.problems:
@@ -118,14 +118,14 @@ def _replay(options: argparse.Namespace) -> int:
     recording = RecordingReader(options.recording)
     target = configured or replay.create_target(recording, options.target or "recording")
     if options.format == "openmetrics":
-        sys.stdout.write(replay.as_openmetrics(recording, target))
+        sys.stdout.write(replay.format_openmetrics(recording, target))
     else:
-        for line in replay.as_json(recording, target):
+        for line in replay.format_json(recording, target):
             sys.stdout.write(f"{line}\n")
     return OK
 
 
-def _devices(options: argparse.Namespace) -> int:
+def _show_devices(options: argparse.Namespace) -> int:
     from phasewatch.hardware import measure, measurement_file, report, table  # noqa: PLC0415
 
     if options.name is None and options.memory is not None:
@@ -145,7 +145,7 @@ def _devices(options: argparse.Namespace) -> int:
     return OK
 
 
-def _demo(options: argparse.Namespace) -> int:
+def _run_demo(options: argparse.Namespace) -> int:
     from phasewatch.base import log  # noqa: PLC0415
     from phasewatch.demo import prometheus, run  # noqa: PLC0415
     from phasewatch.web.server import bind  # noqa: PLC0415
@@ -159,7 +159,7 @@ def _demo(options: argparse.Namespace) -> int:
     return OK
 
 
-def _assets(options: argparse.Namespace) -> int:
+def _export_assets(options: argparse.Namespace) -> int:
     from phasewatch import assets  # noqa: PLC0415
 
     outcome = assets.export(options.directory, force=options.force)
@@ -231,7 +231,7 @@ _COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "check": _check,
     "record": _record,
     "replay": _replay,
-    "devices": _devices,
-    "demo": _demo,
-    "assets": _assets,
+    "devices": _show_devices,
+    "demo": _run_demo,
+    "assets": _export_assets,
 }

@@ -35,18 +35,20 @@ def build_target_families(snapshots: Sequence[TargetSnapshot]) -> Iterator[Famil
     visible = [target for target in snapshots if target.answered or not target.optional]
     shown = [({"target": target.name, "backend": target.backend}, target) for target in visible]
     for metric in TARGET_METRICS:
-        yield from _family(metric, ((labels, metric.read(target)) for labels, target in shown))
+        yield from _build_family(metric, ((labels, metric.read(target)) for labels, target in shown))
     engines = [
-        ({**labels, **_engine_labels(engine.key)}, engine) for labels, target in shown for engine in target.engines
+        ({**labels, **_create_engine_labels(engine.key)}, engine)
+        for labels, target in shown
+        for engine in target.engines
     ]
     for engine_metric in ENGINE_METRICS:
-        yield from _family(engine_metric, ((labels, engine_metric.read(engine)) for labels, engine in engines))
+        yield from _build_family(engine_metric, ((labels, engine_metric.read(engine)) for labels, engine in engines))
     models = [({**labels, "model_name": model.name}, model) for labels, target in shown for model in target.models]
     for model_metric in MODEL_METRICS:
-        yield from _family(model_metric, ((labels, model_metric.read(model)) for labels, model in models))
+        yield from _build_family(model_metric, ((labels, model_metric.read(model)) for labels, model in models))
 
 
-def _engine_labels(key: EngineKey) -> dict[str, str]:
+def _create_engine_labels(key: EngineKey) -> dict[str, str]:
     engine = {} if key.engine is None else {"engine": key.engine}
     return {"model_name": key.model_name, **engine}
 
@@ -54,10 +56,12 @@ def _engine_labels(key: EngineKey) -> dict[str, str]:
 def build_self_families(status: SelfStatus) -> Iterator[Family]:
     """The families about the exporter itself, apart from process_* and python_*."""
     for metric in SELF_METRICS:
-        yield from _family(metric, [(NO_LABELS, metric.read(status))])
+        yield from _build_family(metric, [(NO_LABELS, metric.read(status))])
 
 
-def _family(metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[MetricSample]]]) -> Iterator[Family]:
+def _build_family(
+    metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[MetricSample]]]
+) -> Iterator[Family]:
     family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
     for scope, samples in parts:
         for labels, value in samples:

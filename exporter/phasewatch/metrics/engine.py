@@ -14,7 +14,7 @@ from phasewatch.metrics.descriptor import (
 from phasewatch.snapshot.engine import EngineSnapshot
 
 
-def _inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
+def _list_inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
     """All lower edges before all upper ones: OpenMetrics wants the samples of one label set together."""
     quantiles = engine.latencies.inter_token.quantiles
     for order, found in quantiles:
@@ -24,7 +24,7 @@ def _inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
             yield {"quantile": str(order), "bound": "upper"}, found.upper
 
 
-def _saturation(engine: EngineSnapshot) -> Iterator[MetricSample]:
+def _list_saturation_states(engine: EngineSnapshot) -> Iterator[MetricSample]:
     for state in SaturationState if engine.state is not None else ():
         yield {"state": state.value}, float(state is engine.state)
 
@@ -119,7 +119,7 @@ LATENCY_METRICS: Final = (
         "one, with a lower edge of 0 at most the upper one.",
         "summary",
         (*ENGINE_LABELS, "quantile", "bound"),
-        _inter_token_bounds,
+        _list_inter_token_bounds,
     ),
     *describe_latency(
         "queue_time",
@@ -198,6 +198,6 @@ LOAD_METRICS: Final = (
         "1 for the state that the engine is in, 0 for the others: why requests wait, if they do.",
         "gauge",
         (*ENGINE_LABELS, "state"),
-        _saturation,
+        _list_saturation_states,
     ),
 )

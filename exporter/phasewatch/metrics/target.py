@@ -7,12 +7,12 @@ from phasewatch.metrics.descriptor import TARGET_LABELS, MetricSample, TargetMet
 from phasewatch.snapshot.target import TargetSnapshot
 
 
-def _target_info(target: TargetSnapshot) -> Iterator[MetricSample]:
+def _list_target_info(target: TargetSnapshot) -> Iterator[MetricSample]:
     if target.facts.version is not None:
         yield {"version": target.facts.version}, 1.0
 
 
-def _model_info(target: TargetSnapshot) -> Iterator[MetricSample]:
+def _list_model_info(target: TargetSnapshot) -> Iterator[MetricSample]:
     for name in sorted({engine.key.model_name for engine in target.engines} & target.facts.models.keys()):
         model = target.facts.models[name]
         length = "" if model.max_model_len is None else str(model.max_model_len)
@@ -31,7 +31,7 @@ def _model_info(target: TargetSnapshot) -> Iterator[MetricSample]:
             )
 
 
-def _errors(target: TargetSnapshot) -> Iterator[MetricSample]:
+def _list_errors(target: TargetSnapshot) -> Iterator[MetricSample]:
     for reason, count in target.errors.items():
         yield {"reason": reason.value}, float(count)
 
@@ -47,7 +47,7 @@ TARGET_METRICS: Final = (
         "1, with the version that the server tells (vLLM /version, Ollama /api/version).",
         "gauge",
         (*TARGET_LABELS, "version"),
-        _target_info,
+        _list_target_info,
     ),
     TargetMetric(
         "llm_model_info",
@@ -63,7 +63,7 @@ TARGET_METRICS: Final = (
             "parameter_size",
             "family",
         ),
-        _model_info,
+        _list_model_info,
     ),
     describe_target_gauge(
         "llm_target_scrape_duration_seconds",
@@ -80,6 +80,6 @@ TARGET_METRICS: Final = (
         "Scrapes that failed, by reason.",
         "counter",
         (*TARGET_LABELS, "reason"),
-        _errors,
+        _list_errors,
     ),
 )

@@ -31,7 +31,7 @@ _ERROR_NAMES: Final[Mapping[str, Reason]] = {
 }
 
 
-_BEYOND_TIME: Final = 1e12
+_LARGEST_NUMBER: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class RecordingReader:
 
 def _parse_number(value: object) -> float | None:
     """A finite number of a sensible size."""
-    return float(value) if isinstance(value, int | float) and abs(value) < _BEYOND_TIME else None
+    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER else None
 
 
 def _encode_body(body: str) -> bytes:

@@ -19,7 +19,7 @@ from phasewatch.recordings.format import RecordingReader
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import TargetSnapshot
 
-SHORTEST_STEP: Final = 0.001
+SHORTEST_STEP_SECONDS: Final = 0.001
 
 
 def replay(recording: RecordingReader, target: Target) -> Iterator[tuple[float, TargetSnapshot]]:
@@ -38,7 +38,7 @@ def replay(recording: RecordingReader, target: Target) -> Iterator[tuple[float, 
     done = -1.0
     for scrape in recording.scrapes():
         # Other recorders may send a scrape before the one before has ended.
-        done = max(scrape.time + scrape.took, done + SHORTEST_STEP)
+        done = max(scrape.time + scrape.took, done + SHORTEST_STEP_SECONDS)
         timing = ScrapeTiming(scrape.time, done, None if wall_start is None else wall_start + done)
         yield scrape.time, player.play(scrape.outcome, timing)
 
@@ -69,7 +69,7 @@ def _find_player(recording: RecordingReader) -> tuple[str, Callable[[Target, Map
     raise RecordingError(f"{recording.path}:1: a recording of {wanted!r}; this version replays {known} only")
 
 
-def as_json(recording: RecordingReader, target: Target) -> Iterator[str]:
+def format_json(recording: RecordingReader, target: Target) -> Iterator[str]:
     """One JSON object per scrape: `{"t": seconds, "metrics": [{"name", "labels", "value"}, ...]}`."""
     for time, shown in replay(recording, target):
         metrics = [
@@ -80,7 +80,7 @@ def as_json(recording: RecordingReader, target: Target) -> Iterator[str]:
         yield json.dumps({"t": time, "metrics": metrics})
 
 
-def as_openmetrics(recording: RecordingReader, target: Target) -> str:
+def format_openmetrics(recording: RecordingReader, target: Target) -> str:
     """One OpenMetrics text with timestamps, for `promtool tsdb create-blocks-from openmetrics`.
 
     Without a start time in the header the recording begins at the Unix epoch.
@@ -92,13 +92,13 @@ def as_openmetrics(recording: RecordingReader, target: Target) -> str:
             whole = families.setdefault(family.name, Family(family.name, family.documentation, family.type))
             whole.samples += [Sample(s.name, s.labels, s.value, start + time) for s in family.samples]
     registry = CollectorRegistry()
-    registry.register(_Families(list(families.values())))
+    registry.register(_FamilyCollector(list(families.values())))
     encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
     text: bytes = encode(registry)
     return text.decode()
 
 
-class _Families(Collector):
+class _FamilyCollector(Collector):
     def __init__(self, families: list[Family]) -> None:
         self._families = families
 

@@ -39,7 +39,7 @@ _SECURITY_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 
-_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_STATIC_FILES: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """What the landing page is made of, and what kind of thing it is; next to this module."""
 
 
@@ -80,20 +80,20 @@ def create_app(view: View, *, enable_lifecycle: bool) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/", _index(view)),
-            *(Route(f"/{name}", _static(name)) for name in _STATIC),
-            Route("/metrics", _metrics(view)),
+            Route("/", _create_index_endpoint(view)),
+            *(Route(f"/{name}", _create_static_endpoint(name)) for name in _STATIC_FILES),
+            Route("/metrics", _create_metrics_endpoint(view)),
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
-            Route("/-/reload", _reload(view) if enable_lifecycle else _reload_is_off, methods=["POST"]),
+            Route("/-/reload", _create_reload_endpoint(view) if enable_lifecycle else _refuse_reload, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _plain_error},
+        exception_handlers={HTTPException: _render_error},
     )
     app.router.redirect_slashes = False  # the redirect would go where the client's Host header says
     return app
 
 
-def _metrics(view: View) -> Callable[[Request], Response]:
+def _create_metrics_endpoint(view: View) -> Callable[[Request], Response]:
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(view.metrics))
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -101,14 +101,14 @@ def _metrics(view: View) -> Callable[[Request], Response]:
 
     # No coroutine: Starlette runs it on a thread, and a large page holds up neither scrapes nor health checks.
     def metrics(request: Request) -> Response:
-        encode, content_type = _encoder(request.headers.get("accept", ""))
+        encode, content_type = _choose_encoder(request.headers.get("accept", ""))
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-store"}
-        return _compressed(request, encode(registry), headers)
+        return _create_response(request, encode(registry), headers)
 
     return metrics
 
 
-def _index(view: View) -> Callable[[Request], Response]:
+def _create_index_endpoint(view: View) -> Callable[[Request], Response]:
     headers = {
         **_SECURITY_HEADERS,
         "Content-Type": "text/html; charset=utf-8",
@@ -122,39 +122,39 @@ def _index(view: View) -> Callable[[Request], Response]:
         page = landing.render_page(
             status,
             targets,
-            landing.Known(view.history, view.probes, Moment(time.time(), time.monotonic())),
+            landing.PageContext(view.history, view.probes, Moment(time.time(), time.monotonic())),
             view.notice,
         )
-        return _compressed(request, page.encode(), headers)
+        return _create_response(request, page.encode(), headers)
 
     return index
 
 
-def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+def _create_static_endpoint(name: str) -> Callable[[Request], Awaitable[Response]]:
     body = files("phasewatch.web.landing").joinpath("static", name).read_bytes()
     headers = {**_SECURITY_HEADERS, "Cache-Control": "no-cache"}
 
     async def static(_: Request) -> Response:
-        return Response(body, media_type=_STATIC[name], headers=headers)
+        return Response(body, media_type=_STATIC_FILES[name], headers=headers)
 
     return static
 
 
-def _compressed(request: Request, body: bytes, headers: Mapping[str, str]) -> Response:
+def _create_response(request: Request, body: bytes, headers: Mapping[str, str]) -> Response:
     """An answer, compressed if the client likes that."""
     if not _GZIP_WANTED.search(request.headers.get("accept-encoding", "")):
         return Response(body, headers=headers)
     return Response(gzip.compress(body, _GZIP_LEVEL), headers={**headers, "Content-Encoding": "gzip"})
 
 
-def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+def _choose_encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
     try:
         return choose_encoder(accept)
     except (ValueError, TypeError):  # prometheus_client 0.26 reads versions as numbers, and fails on others
         return choose_encoder("")
 
 
-def _reload(view: View) -> Callable[[Request], Awaitable[Response]]:
+def _create_reload_endpoint(view: View) -> Callable[[Request], Awaitable[Response]]:
     async def reload(_: Request) -> Response:
         try:
             view.reload()
@@ -166,11 +166,11 @@ def _reload(view: View) -> Callable[[Request], Awaitable[Response]]:
     return reload
 
 
-async def _reload_is_off(_: Request) -> Response:
+async def _refuse_reload(_: Request) -> Response:
     return PlainTextResponse("Reloading over HTTP is off; start with --web.enable-lifecycle.\n", 403)
 
 
-async def _plain_error(_: Request, error: Exception) -> Response:
+async def _render_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for nothing else
     post_only = (error.headers or {}).get("Allow") == "POST"
     hint = " This endpoint requires a POST request." if post_only else ""

@@ -28,9 +28,9 @@ from phasewatch.config.yaml_file import describe_error, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(?:0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
-_EXPECTED: Final = "expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it"
-_MOST_WAITING: Final = 8
-_REMEMBERED: Final = 1024
+_BCRYPT_EXPECTED: Final = "expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it"
+_MAX_WAITING_CHECKS: Final = 8
+_MAX_PASSED_DIGESTS: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class WebConfig:
     users: dict[str, bytes] = field(default_factory=dict, repr=False)
 
 
-def _bcrypt_hash(value: str) -> str:
+def _check_bcrypt_hash(value: str) -> str:
     if not _BCRYPT.fullmatch(value):
-        raise ValueError(_EXPECTED)
+        raise ValueError(_BCRYPT_EXPECTED)
     return value
 
 
@@ -73,7 +73,7 @@ class _TlsServerSchema(SectionSchema):
 
 class _WebSchema(SectionSchema):
     tls_server_config: _TlsServerSchema | None = None
-    basic_auth_users: dict[str, Annotated[str, AfterValidator(_bcrypt_hash)]] = Field(default_factory=dict)
+    basic_auth_users: dict[str, Annotated[str, AfterValidator(_check_bcrypt_hash)]] = Field(default_factory=dict)
 
 
 def load_web_config(path: Path | None) -> WebConfig:
@@ -94,15 +94,15 @@ def load_web_config(path: Path | None) -> WebConfig:
             for details in error.errors(include_url=False)
         ]
         raise ConfigError(problems) from error
-    problems += _unusable(schema.basic_auth_users)
+    problems += _check_users(schema.basic_auth_users)
     tls = schema.tls_server_config
     config = WebConfig(
-        tls=_server_tls(tls, path.parent) if tls else None,
+        tls=_resolve_tls(tls, path.parent) if tls else None,
         users={name: hashed.encode() for name, hashed in schema.basic_auth_users.items()},
     )
     if config.tls:
         try:
-            _context(config.tls)
+            _create_tls_context(config.tls)
         except OSError as error:
             problems.append(Problem("tls_server_config", f"a file cannot be used: {error.strerror or error}"))
     if problems:
@@ -110,7 +110,7 @@ def load_web_config(path: Path | None) -> WebConfig:
     return config
 
 
-def _unusable(users: dict[str, str]) -> Iterator[Problem]:
+def _check_users(users: dict[str, str]) -> Iterator[Problem]:
     if not users:
         return
     if importlib.util.find_spec("bcrypt") is None:
@@ -125,16 +125,16 @@ def _unusable(users: dict[str, str]) -> Iterator[Problem]:
         try:
             bcrypt.checkpw(b"", hashed.encode())
         except ValueError:
-            yield Problem(f"basic_auth_users.{name}", _EXPECTED)
+            yield Problem(f"basic_auth_users.{name}", _BCRYPT_EXPECTED)
 
 
-def _server_tls(tls: _TlsServerSchema, base: Path) -> ServerTls:
+def _resolve_tls(tls: _TlsServerSchema, base: Path) -> ServerTls:
     """Relative paths start at the folder of the file that names them."""
     authority = base / tls.client_ca_file if tls.client_ca_file else None
     return ServerTls(base / tls.cert_file, base / tls.key_file, authority, _MIN_VERSIONS[tls.min_version])
 
 
-def _context(tls: ServerTls) -> ssl.SSLContext:
+def _create_tls_context(tls: ServerTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = tls.min_version
     context.load_cert_chain(tls.cert_file, tls.key_file, password="")  # never ask the terminal
@@ -144,12 +144,15 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
     return context
 
 
-def server_tls(config: WebConfig) -> dict[str, Any]:
+def create_tls_arguments(config: WebConfig) -> dict[str, Any]:
     """The arguments that make uvicorn serve TLS; none without it."""
     tls = config.tls
     if tls is None:
         return {}
-    return {"ssl_certfile": str(tls.cert_file), "ssl_context_factory": lambda _config, _default: _context(tls)}
+    return {
+        "ssl_certfile": str(tls.cert_file),
+        "ssl_context_factory": lambda _config, _default: _create_tls_context(tls),
+    }
 
 
 def protect(app: ASGIApp, config: WebConfig) -> ASGIApp:
@@ -189,14 +192,14 @@ class BasicAuth:
         digest = hashlib.sha256(f"{name}\0{password}".encode()).digest()
         if digest in self._passed:
             return None
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_WAITING_CHECKS:
             return PlainTextResponse("Too many passwords to check\n", 503, {"Retry-After": "1"})
         self._waiting += 1
         try:
             passed = await asyncio.get_running_loop().run_in_executor(self._checker, self._check, name, password)
         finally:
             self._waiting -= 1
-        if passed and len(self._passed) < _REMEMBERED:
+        if passed and len(self._passed) < _MAX_PASSED_DIGESTS:
             self._passed.add(digest)
         return None if passed else denied
 

@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from phasewatch.base.errors import BindError
-from phasewatch.web.security import WebConfig, protect, server_tls
+from phasewatch.web.security import WebConfig, create_tls_arguments, protect
 
 STOP_SECONDS: Final = 4
 """Time that requests under way get at the end, so that everything has ended within 5 seconds."""
@@ -35,7 +35,7 @@ def create_server(app: ASGIApp, web: WebConfig) -> Server:
             server_header=False,
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
-            **server_tls(web),
+            **create_tls_arguments(web),
         )
     )
 

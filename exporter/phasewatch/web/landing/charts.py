@@ -9,15 +9,15 @@ from itertools import groupby
 from math import isfinite, isnan
 from typing import Final
 
-from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS
+from phasewatch.web.landing.load_history import HISTORY_SLOTS, HISTORY_SPAN_SECONDS, SLOT_SECONDS
 
-HEIGHT: Final = 100
+CHART_HEIGHT: Final = 100
 """Height of a chart in its own coordinates, in which a slot of the history is 1 wide."""
 
-_SPANS: Final = (60, 120, 300, SPAN_SECONDS)
+_AXIS_SECONDS: Final = (60, 120, 300, HISTORY_SPAN_SECONDS)
 """What the time axis may cover, in seconds."""
 
-Line = tuple[str, Sequence[float]]
+ChartLine = tuple[str, Sequence[float]]
 """CSS class of a line, and its values, oldest first; NaN where there are none."""
 
 
@@ -42,12 +42,14 @@ def measure_span(tracks: Sequence[Sequence[float]]) -> int:
     Args:
         tracks: whole histories, oldest first.
     """
-    first = min((index for values in tracks for index, value in enumerate(values) if not isnan(value)), default=SLOTS)
-    known = (SLOTS - first) * SLOT_SECONDS
-    return next(seconds for seconds in _SPANS if known <= seconds)
+    first = min(
+        (index for values in tracks for index, value in enumerate(values) if not isnan(value)), default=HISTORY_SLOTS
+    )
+    known = (HISTORY_SLOTS - first) * SLOT_SECONDS
+    return next(seconds for seconds in _AXIS_SECONDS if known <= seconds)
 
 
-def render_chart(lines: Sequence[Line], seconds: int, top: float, label: str) -> str:
+def render_chart(lines: Sequence[ChartLine], seconds: int, top: float, label: str) -> str:
     """Lines over the last minutes. Where nothing is known there is a gap, which no line crosses.
 
     Args:
@@ -58,12 +60,12 @@ def render_chart(lines: Sequence[Line], seconds: int, top: float, label: str) ->
     """
     slots = seconds // SLOT_SECONDS
     drawn = "".join(
-        f'<path class="{kind}" d="{"".join(_path(values[-slots:], top))}"/>'
+        f'<path class="{kind}" d="{"".join(_draw_path(values[-slots:], top))}"/>'
         for kind, values in lines
         if not all(map(isnan, values[-slots:]))
     )
     return (
-        f'<svg class="chart" viewBox="0 0 {slots - 1} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'<svg class="chart" viewBox="0 0 {slots - 1} {CHART_HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(label)}">{drawn}</svg>'
     )
 
@@ -73,12 +75,12 @@ def find_peak(values: Sequence[float]) -> float | None:
     return max((value for value in values if not isnan(value)), default=None)
 
 
-def _path(values: Sequence[float], top: float) -> Iterator[str]:
+def _draw_path(values: Sequence[float], top: float) -> Iterator[str]:
     """A stroke for each run of known values; of equal ones in a row only the ends, which draws the same."""
     for missing, run in groupby(enumerate(values), lambda point: isnan(point[1])):
         if missing:
             continue
-        points = [(at, round(HEIGHT - HEIGHT * min(max(value / top, 0.0), 1.0))) for at, value in run]
+        points = [(at, round(CHART_HEIGHT - CHART_HEIGHT * min(max(value / top, 0.0), 1.0))) for at, value in run]
         yield f"M{points[0][0]} {points[0][1]}"
         if len(points) == 1:
             yield "h0"

@@ -14,15 +14,15 @@ from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.snapshot.target import TargetSnapshot
 
-SPAN_SECONDS: Final = 600
+HISTORY_SPAN_SECONDS: Final = 600
 """How far back charts go."""
 
 SLOT_SECONDS: Final = 2
 """Seconds that one point of a chart stands for; it shows the highest value that was seen in them."""
 
-SLOTS: Final = SPAN_SECONDS // SLOT_SECONDS
+HISTORY_SLOTS: Final = HISTORY_SPAN_SECONDS // SLOT_SECONDS
 
-_NEVER: Final = -SLOTS
+_NEVER_SLOT: Final = -HISTORY_SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class Track:
 class LoadHistory:
     """What engines held over the last minutes. It is fed on the event loop, and may be read on any thread.
 
-    Its memory is bounded: three numbers for each slot and engine, and only of engines seen within `SPAN_SECONDS`.
+    Its memory is bounded: three numbers for each slot and engine, and only of engines seen within
+    `HISTORY_SPAN_SECONDS`.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class LoadHistory:
             (target.name, engine.key): engine.load
             for target in targets
             for engine in target.engines
-            if _values(engine.load)
+            if _has_values(engine.load)
         }
         for key, load in loads.items():
             ring = self._rings.setdefault(key, _Ring())
@@ -66,7 +67,7 @@ class LoadHistory:
                 ring.bridge(slot - 1, load)
             ring.put(slot, load)
         self._looked, self._shown = now, frozenset(loads)
-        self._rings = {key: ring for key, ring in self._rings.items() if ring.newest > slot - SLOTS}
+        self._rings = {key: ring for key, ring in self._rings.items() if ring.newest > slot - HISTORY_SLOTS}
 
     def keep(self, targets: Collection[str]) -> None:
         """Forget every target but these."""
@@ -84,7 +85,7 @@ class LoadHistory:
         return None if ring is None else ring.track(int(now // SLOT_SECONDS))
 
 
-def _values(load: Load) -> bool:
+def _has_values(load: Load) -> bool:
     """Whether there is anything to keep: an Ollama tells nothing of its queue."""
     return any(value is not None for value in (load.requests_running, load.requests_waiting, load.kv_cache_usage_ratio))
 
@@ -93,42 +94,44 @@ class _Ring:
     __slots__ = ("_kv_cache", "_running", "_waiting", "newest")
 
     def __init__(self) -> None:
-        self.newest = _NEVER
-        self._running = _empty()
-        self._waiting = _empty()
-        self._kv_cache = _empty()
+        self.newest = _NEVER_SLOT
+        self._running = _create_series()
+        self._waiting = _create_series()
+        self._kv_cache = _create_series()
 
     def put(self, slot: int, load: Load) -> None:
-        for skipped in range(max(self.newest + 1, slot - SLOTS + 1), slot + 1):
+        for skipped in range(max(self.newest + 1, slot - HISTORY_SLOTS + 1), slot + 1):
             for series in self._series():
-                series[skipped % SLOTS] = nan
+                series[skipped % HISTORY_SLOTS] = nan
         self.newest = slot
-        _raise(self._running, slot, load.requests_running)
-        _raise(self._waiting, slot, load.requests_waiting)
-        _raise(self._kv_cache, slot, load.kv_cache_usage_ratio)
+        _raise_value(self._running, slot, load.requests_running)
+        _raise_value(self._waiting, slot, load.requests_waiting)
+        _raise_value(self._kv_cache, slot, load.kv_cache_usage_ratio)
 
     def bridge(self, slot: int, load: Load) -> None:
         """Put what is known now into the slot before; what was unknown until now stays a gap."""
         self.put(slot, load)
         for series in self._series():
-            if isnan(series[(slot - 1) % SLOTS]):
-                series[slot % SLOTS] = nan
+            if isnan(series[(slot - 1) % HISTORY_SLOTS]):
+                series[slot % HISTORY_SLOTS] = nan
 
     def track(self, slot: int) -> Track:
-        slots = range(slot - SLOTS + 1, slot + 1)
-        known = range(self.newest - SLOTS + 1, self.newest + 1)
-        return Track(*([series[at % SLOTS] if at in known else nan for at in slots] for series in self._series()))
+        slots = range(slot - HISTORY_SLOTS + 1, slot + 1)
+        known = range(self.newest - HISTORY_SLOTS + 1, self.newest + 1)
+        return Track(
+            *([series[at % HISTORY_SLOTS] if at in known else nan for at in slots] for series in self._series())
+        )
 
     def _series(self) -> "tuple[array[float], ...]":
         return self._running, self._waiting, self._kv_cache
 
 
-def _empty() -> "array[float]":
-    return array("d", [nan]) * SLOTS
+def _create_series() -> "array[float]":
+    return array("d", [nan]) * HISTORY_SLOTS
 
 
-def _raise(series: "array[float]", slot: int, value: float | None) -> None:
+def _raise_value(series: "array[float]", slot: int, value: float | None) -> None:
     """Keep the highest value of a slot; what no chart can show is no value."""
     if value is not None and isfinite(value):
-        kept = series[slot % SLOTS]
-        series[slot % SLOTS] = max(value, kept) if isfinite(kept) else value
+        kept = series[slot % HISTORY_SLOTS]
+        series[slot % HISTORY_SLOTS] = max(value, kept) if isfinite(kept) else value

@@ -10,14 +10,14 @@ from phasewatch.backends.backend import Backend
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.web.landing.charts import render_bar
-from phasewatch.web.landing.text import percent, rate, speed
+from phasewatch.web.landing.text import format_percent, format_rate, format_speed
 
-_BEYOND: Final = 1.005
+_ABOVE_CEILING_RATIO: Final = 1.005
 """Ratio from which a phase is said to be above its ceiling: one that is shown as more than 100 %."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Phase:
+class _PhaseBar:
     """A bar and the words around it.
 
     Attributes:
@@ -49,8 +49,8 @@ def render_phase_bars(engine: EngineSnapshot, model: ModelSnapshot | None, backe
     """
     phases, ceiling = engine.phases, engine.ceiling
     yield '<div class="phases">'
-    yield from _phase(
-        _Phase(
+    yield from _render_phase_bar(
+        _PhaseBar(
             "prefill",
             "Prefill",
             "one request",
@@ -60,48 +60,48 @@ def render_phase_bars(engine: EngineSnapshot, model: ModelSnapshot | None, backe
             backend.explain_missing_prefill_ceiling(engine),
         )
     )
-    yield from _phase(
-        _Phase(
+    yield from _render_phase_bar(
+        _PhaseBar(
             "decode",
             "Decode",
             "one stream",
             phases.decode_tokens_per_second,
-            _most_exact(ceiling.decode_ceiling_tokens_per_second, Basis.READ, Basis.WEIGHTS),
-            _most_exact(ceiling.decode_ceiling_ratio, Basis.READ, Basis.WEIGHTS),
+            _choose_most_exact(ceiling.decode_ceiling_tokens_per_second, Basis.READ, Basis.WEIGHTS),
+            _choose_most_exact(ceiling.decode_ceiling_ratio, Basis.READ, Basis.WEIGHTS),
             backend.explain_missing_decode_ceiling(engine, model),
         )
     )
-    busy = _most_exact(ceiling.memory_bandwidth_utilization_ratio, Counted.DERIVED, Counted.ENGINE)
+    busy = _choose_most_exact(ceiling.memory_bandwidth_utilization_ratio, Counted.DERIVED, Counted.ENGINE)
     if busy is not None:
-        shown = percent(busy)
+        shown = format_percent(busy)
         yield f'<div class="phase"><p class="what"><span>Memory bandwidth used</span><b>{shown}</b></p>'
         yield render_bar("memory", busy, f"memory bandwidth used: {shown}") + "</div>"
     yield "</div>"
 
 
-def _phase(phase: _Phase) -> Iterator[str]:
-    against = _against(phase)
+def _render_phase_bar(phase: _PhaseBar) -> Iterator[str]:
+    against = _describe_ratio(phase)
     yield f'<div class="phase"><p class="what"><span>{phase.name} <small>{phase.whose}</small></span>'
-    yield f"<b>{rate(phase.speed)}</b></p>"
-    label = f"{phase.name}: {speed(phase.speed)} tokens per second, {against}"
+    yield f"<b>{format_rate(phase.speed)}</b></p>"
+    label = f"{phase.name}: {format_speed(phase.speed)} tokens per second, {against}"
     yield render_bar(phase.kind, phase.ratio, label.replace("`", ""))
-    yield f'<p class="against">{_code(against)}</p></div>'
+    yield f'<p class="against">{_render_code(against)}</p></div>'
 
 
-def _against(phase: _Phase) -> str:
+def _describe_ratio(phase: _PhaseBar) -> str:
     if phase.limit is None:
         return phase.missing
     if phase.ratio is None:
-        return f"ceiling {speed(phase.limit)} tok/s"
-    beyond = ": speculation, or a wrong fact" if phase.ratio >= _BEYOND else ""
-    return f"{percent(phase.ratio)} of its ceiling, {speed(phase.limit)} tok/s{beyond}"
+        return f"ceiling {format_speed(phase.limit)} tok/s"
+    beyond = ": speculation, or a wrong fact" if phase.ratio >= _ABOVE_CEILING_RATIO else ""
+    return f"{format_percent(phase.ratio)} of its ceiling, {format_speed(phase.limit)} tok/s{beyond}"
 
 
-def _code(words: str) -> str:
+def _render_code(words: str) -> str:
     """Words as HTML, with what stands between backticks as code."""
     parts = [escape(part) for part in words.split("`")]
     return "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
 
 
-def _most_exact(found: Mapping[str, float], *labels: str) -> float | None:
+def _choose_most_exact(found: Mapping[str, float], *labels: str) -> float | None:
     return next((found[label] for label in labels if label in found), None)
