@@ -554,7 +554,7 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
     def unused() -> Any:
         raise NotImplementedError
 
-    routes = create_app(View(metrics=unused, reload=unused, ready=unused), enable_lifecycle=True).routes
+    routes = create_app(View(collect_snapshots=unused, reload=unused, is_ready=unused), enable_lifecycle=True).routes
     known = {route.path: (route.methods or set()) - {"HEAD"} for route in routes if isinstance(route, Route)}
     rows = tables(page("docs/endpoints.md"), "path", "method", "answer")
     assert {code(cells[0]): {cells[1]} for _, cells in rows} == known
@@ -571,7 +571,7 @@ def test_the_port_is_the_same_on_every_page(path: Path) -> None:
 def test_the_recording_in_the_documentation_is_one(tmp_path: Path) -> None:
     text = next(text for text in fences(page("docs/recordings.md"), "json") if '"header"' in text)
     (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
-    first, second = RecordingReader(tmp_path / "example.jsonl").scrapes()
+    first, second = RecordingReader(tmp_path / "example.jsonl").read_scrapes()
     assert first.response is not None
     assert isinstance(second.outcome, ScrapeError)
     assert second.outcome.reason is Reason.TIMEOUT

@@ -1,4 +1,4 @@
-"""What can be typed: the commands with their flags, and the help that teaches them."""
+"""The argparse tree: commands, flags, help."""
 
 import argparse
 from pathlib import Path
@@ -22,7 +22,7 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 10061
 
 MOST_SERVERS: Final = 100
-"""Simulated servers of one demo: each takes some percent of a core."""
+"""Limit on the simulated servers of a demo, each of which takes a few percent of a core."""
 
 _LARGEST_SEED: Final = 2**32 - 1
 
@@ -44,7 +44,7 @@ shows. A flag beats the environment, which beats the configuration file."""
 
 
 def create_parser() -> argparse.ArgumentParser:
-    """The parser of the whole program; it leaves the name of the command as `command`."""
+    """Create the parser of the program; it stores the name of the command as `command`."""
     parser = argparse.ArgumentParser(
         prog="phasewatch",
         description=_DESCRIPTION,
@@ -231,7 +231,7 @@ def _add_assets_parser(commands: Any) -> None:
 
 
 def _parse_folder(text: str) -> Path:
-    """A folder's path; an empty one would be the current folder."""
+    """Parse the path of a folder; an empty one would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; name a folder")
     return Path(text)

@@ -1,4 +1,4 @@
-"""Flags that can also be given in the environment, and the forms that their values take."""
+"""Flags that can also be set in the environment, and the parsers of their values."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ _HIGHEST_PORT: Final = 65535
 
 
 def name_environment_variable(flag: str) -> str:
-    """The environment variable that stands for a flag."""
+    """Name the environment variable of a flag."""
     return "PHASEWATCH_" + flag.lstrip("-").upper().replace(".", "_").replace("-", "_")
 
 
@@ -27,37 +27,43 @@ def add_flag(
     text: str,
     *,
     metavar: str,
-    type: Callable[[str], Any] = str,  # noqa: A002  # argparse's own word
+    type: Callable[[str], Any] = str,  # noqa: A002  # the name that argparse uses
     default: str | None = None,
     required: bool = False,
 ) -> None:
     """Add a flag with a value.
 
     Args:
-        parser: of the command.
-        name: with its dashes.
-        text: what it is, for --help.
-        metavar: stands for the value in --help.
-        type: turns the text into a value, or raises argparse.ArgumentTypeError.
-        default: as it would be typed.
-        required: whether there must be a value, from the flag or the environment.
+        parser: parser of the command.
+        name: name of the flag, with its dashes.
+        text: description for --help.
+        metavar: placeholder for the value in --help.
+        type: parses the text of a value; raises argparse.ArgumentTypeError if it is not valid.
+        default: text of the default value.
+        required: whether the flag or the environment must give a value.
     """
     variable = name_environment_variable(name)
-    told = os.environ.get(variable) or default
-    shown = "required" if required else f"default {default}" if default else "none by default"
+    text_default = os.environ.get(variable) or default
+    note = "required" if required else f"default {default}" if default else "none by default"
     parser.add_argument(
         name,
         dest=_name_attribute(name),
         metavar=metavar,
         type=type,
-        default=told,
-        required=required and told is None,
-        help=f"{text} ({shown}; environment {variable})",
+        default=text_default,
+        required=required and text_default is None,
+        help=f"{text} ({note}; environment {variable})",
     )
 
 
 def add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    """Add a flag that is on or off."""
+    """Add a flag without a value, off by default.
+
+    Args:
+        parser: parser of the command.
+        name: name of the flag, with its dashes.
+        text: description for --help.
+    """
     variable = name_environment_variable(name)
     parser.add_argument(
         name,
@@ -71,7 +77,7 @@ def add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
 
 
 class _Switch(argparse.Action):
-    """Like `store_true`, but with a type, which argparse applies to a default from the environment."""
+    """`store_true` with a type: argparse applies it to a default from the environment."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, _values: Any, _option: str | None = None) -> None:
         setattr(namespace, self.dest, True)
@@ -84,7 +90,7 @@ def _parse_truth(value: str) -> bool:
 
 
 def create_choice_parser(*allowed: str) -> Callable[[str], str]:
-    """A type rather than `choices`: argparse does not check a default, and ours may come from the environment."""
+    """Create a parser of fixed words. `choices` would not do: argparse does not check defaults from the environment."""
 
     def check(value: str) -> str:
         if value.lower() not in allowed:
@@ -100,7 +106,7 @@ parse_replay_format = create_choice_parser("json", "openmetrics")
 
 
 def parse_duration(value: str) -> float:
-    """Seconds in a duration above 0."""
+    """Parse a duration above 0, in seconds."""
     try:
         seconds = units.duration(value)
     except ValueError as error:
@@ -111,7 +117,7 @@ def parse_duration(value: str) -> float:
 
 
 def create_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
-    """A type for whole numbers between two, both included."""
+    """Create a parser of whole numbers between two bounds, both included."""
 
     def check(value: str) -> int:
         if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
@@ -122,7 +128,7 @@ def create_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
 
 
 def parse_size(value: str) -> float:
-    """Bytes of a size."""
+    """Parse a size, in bytes."""
     try:
         return units.size(value)
     except ValueError as error:
@@ -130,7 +136,7 @@ def parse_size(value: str) -> float:
 
 
 def parse_address(value: str) -> tuple[str, int]:
-    """Host (empty for all addresses) and port."""
+    """Parse a listen address: host, empty for all addresses, and port."""
     host, colon, port = value.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     valid_host = ":" in host[1:-1] if bracketed else ":" not in host
@@ -140,12 +146,12 @@ def parse_address(value: str) -> tuple[str, int]:
 
 
 def _is_port(text: str) -> bool:
-    short = len(text) <= len(str(_HIGHEST_PORT))  # Python refuses to read numbers of thousands of digits
-    return text.isascii() and text.isdigit() and short and int(text) <= _HIGHEST_PORT
+    is_short = len(text) <= len(str(_HIGHEST_PORT))  # int() raises on thousands of digits
+    return text.isascii() and text.isdigit() and is_short and int(text) <= _HIGHEST_PORT
 
 
 def parse_recording_path(value: str) -> Path:
-    """A path whose ending tells the compression."""
+    """Parse the path of a recording, whose suffix determines the compression."""
     if not value.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")):
         raise argparse.ArgumentTypeError(
             f"expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found {value!r}"

@@ -1,4 +1,4 @@
-"""The rows of our metric table about engines: phases, latencies, queue and cache."""
+"""Metrics about engines: phases, latencies, queue, KV cache and saturation."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,13 +15,13 @@ from phasewatch.snapshot.engine import EngineSnapshot
 
 
 def _list_inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
-    """All lower edges before all upper ones: OpenMetrics wants the samples of one label set together."""
+    """List all lower edges before all upper ones: OpenMetrics requires samples of one label set to be adjacent."""
     quantiles = engine.latencies.inter_token.quantiles
-    for order, found in quantiles:
-        yield {"quantile": str(order), "bound": "lower"}, found.lower
-    for order, found in quantiles:
-        if found.upper is not None:
-            yield {"quantile": str(order), "bound": "upper"}, found.upper
+    for order, quantile in quantiles:
+        yield {"quantile": str(order), "bound": "lower"}, quantile.lower
+    for order, quantile in quantiles:
+        if quantile.upper is not None:
+            yield {"quantile": str(order), "bound": "upper"}, quantile.upper
 
 
 def _list_saturation_states(engine: EngineSnapshot) -> Iterator[MetricSample]:

@@ -1,4 +1,4 @@
-"""The rows of our metric table about Ollama's models: who is in memory, and what was counted of their probes."""
+"""Metrics about Ollama's models: residency in memory, and counters of their probes."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

@@ -21,7 +21,7 @@ RESTART = RECORDINGS / "restart.jsonl.xz"
 
 def test_every_scrape_has_an_object_failed_ones_too() -> None:
     found = [json.loads(line) for line in format_json(RecordingReader(RESTART), TARGET)]
-    assert [one["t"] for one in found] == [scrape.time for scrape in RecordingReader(RESTART).scrapes()]
+    assert [one["t"] for one in found] == [scrape.time for scrape in RecordingReader(RESTART).read_scrapes()]
     assert all(set(one) == {"t", "metrics"} for one in found)
     assert all(set(metric) == {"name", "labels", "value"} for one in found for metric in one["metrics"])
     assert all(metric["labels"]["target"] == "chat" for one in found for metric in one["metrics"])
@@ -64,7 +64,7 @@ def test_promtool_takes_the_openmetrics_text_as_history(tmp_path: Path) -> None:
     (data / "wal").mkdir(parents=True)  # what promtool dumps from must look like a whole database
     promtool("tsdb", "create-blocks-from", "openmetrics", str(text), str(data))
     dumped = promtool("tsdb", "dump", "--match={__name__='llm_target_up'}", str(data))
-    assert len(dumped.splitlines()) == len(list(RecordingReader(RESTART).scrapes()))
+    assert len(dumped.splitlines()) == len(list(RecordingReader(RESTART).read_scrapes()))
 
 
 def promtool(*words: str) -> str:

@@ -1,7 +1,7 @@
-"""The landing page: what a person wants to know first, without Grafana. Plain HTML and nothing from outside.
+"""The landing page: an overview without Grafana, in plain HTML and without external resources.
 
-A small script asks for the page anew every few seconds and takes over what has changed, so this is the only renderer,
-and the page is the same without the script.
+A small script requests the page again every few seconds and replaces what has changed, so this is the only renderer,
+and the page works without the script.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,40 +17,40 @@ from phasewatch.web.landing.load_history import LoadHistory
 from phasewatch.web.landing.text import Moment, escape_foreign, format_utc
 
 REFRESH_SECONDS: Final = 3
-"""From an answer to the next question of the script."""
+"""Time from a response to the next request of the script."""
 
 _TABLE_HEADS: Final = ("Target", "State", "Backend", "Address", "Version", "Failed scrapes", "Last error")
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What is known beyond the newest snapshots.
+    """What the page shows apart from the newest snapshots.
 
     Attributes:
         history: the last minutes of every engine.
-        probes: whether a model of a target, by their names, is to be probed.
-        moment: now.
+        is_probed: takes the names of a target and a model; returns whether the model is configured to be probed.
+        moment: the present time.
     """
 
     history: LoadHistory
-    probes: Callable[[str, str], bool]
+    is_probed: Callable[[str, str], bool]
     moment: Moment
 
 
-def render_page(status: SelfStatus, targets: Sequence[TargetSnapshot], known: PageContext, notice: str = "") -> str:
-    """The whole page as HTML.
+def render_page(status: SelfStatus, targets: Sequence[TargetSnapshot], context: PageContext, notice: str = "") -> str:
+    """Render the page as HTML.
 
     Args:
-        status: of the exporter.
+        status: the exporter's own status.
         targets: the newest snapshots.
-        known: what is known besides.
-        notice: a sentence that is shown above everything else.
+        context: history, probing and the present time.
+        notice: a sentence for a banner at the top; empty for none.
     """
-    return "\n".join(_render_parts(status, targets, known, notice))
+    return "\n".join(_render_parts(status, targets, context, notice))
 
 
 def _render_parts(
-    status: SelfStatus, targets: Sequence[TargetSnapshot], known: PageContext, notice: str
+    status: SelfStatus, targets: Sequence[TargetSnapshot], context: PageContext, notice: str
 ) -> Iterator[str]:
     version = escape(status.version)
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>PhaseWatch</title>'
@@ -62,7 +62,7 @@ def _render_parts(
     yield '<a href="metrics">Metrics</a><a href="-/healthy">Health</a><a href="-/ready">Readiness</a></nav></header>'
     yield '<p id="outage" class="banner bad" role="alert" hidden></p>'
     yield f'<main data-version="{version}" data-seconds="{REFRESH_SECONDS}">'
-    yield f'<p class="as-of">{format_utc(known.moment.wall)}'
+    yield f'<p class="as-of">{format_utc(context.moment.wall)}'
     yield f'<span class="live"> · refreshed every {REFRESH_SECONDS} s</span></p>'
     if notice:
         yield f'<p class="banner" id="notice">{escape(notice)}</p>'
@@ -70,35 +70,35 @@ def _render_parts(
         yield '<p class="banner bad" id="reload">The newest configuration is invalid (see the log); '
         yield "the one before is in force.</p>"
     yield from (_render_outage(target) for target in targets if _is_down(target))
-    yield from _render_models(targets, known)
+    yield from _render_models(targets, context)
     yield from _render_targets(targets)
     yield "</main></body></html>"
 
 
-def _render_models(targets: Sequence[TargetSnapshot], known: PageContext) -> Iterator[str]:
-    subjects = [subject for target in targets for subject in _list_cards(target, known)]
-    if not subjects:
+def _render_models(targets: Sequence[TargetSnapshot], context: PageContext) -> Iterator[str]:
+    cards = [card for target in targets for card in _list_cards(target, context)]
+    if not cards:
         yield '<p class="note">No model is known now: no target answers, or none has one in memory.</p>'
         return
-    layout = "cards single" if len(subjects) == 1 else "cards many" if len(subjects) >= MANY_CARDS else "cards"
+    layout = "cards single" if len(cards) == 1 else "cards many" if len(cards) >= MANY_CARDS else "cards"
     yield f'<section id="models" aria-labelledby="models-title"><h2 id="models-title">Models</h2><div class="{layout}">'
-    for subject in subjects:
-        yield from render_card(subject, known.moment, len(subjects))
+    for card in cards:
+        yield from render_card(card, context.moment, len(cards))
     yield '</div><p class="note">A dash stands for a number that is not known now. '
     yield "Speeds and latencies cover the target's window; an Ollama's are those of the newest probes.</p></section>"
 
 
-def _list_cards(target: TargetSnapshot, known: PageContext) -> Iterator[Card]:
+def _list_cards(target: TargetSnapshot, context: PageContext) -> Iterator[Card]:
     models = {model.name: model for model in target.models}
-    # An Ollama lists its models by expiry, so their order changes with every request; cards stay where they are.
+    # Ollama lists models by expiry, so their order changes with every request; cards must keep their places.
     for engine in sorted(target.engines, key=lambda engine: _create_sort_key(engine.key)):
         name = engine.key.model_name
-        track = known.history.track(target.name, engine.key, known.moment.monotonic)
-        yield Card(target, engine, models.get(name), track, probed=known.probes(target.name, name))
+        track = context.history.get_track(target.name, engine.key, context.moment.monotonic)
+        yield Card(target, engine, models.get(name), track, probed=context.is_probed(target.name, name))
 
 
 def _create_sort_key(key: EngineKey) -> tuple[str, int, str]:
-    """Sorts engine 2 before engine 10."""
+    """Create a key that sorts engine 2 before engine 10."""
     engine = key.engine or ""
     return key.model_name, len(engine), engine
 
@@ -135,12 +135,12 @@ def _render_target(target: TargetSnapshot) -> str:
         f"{failures:,}",
         escape_foreign(error) if error else "",
     )
-    shown = (f'<td data-head="{head}">{cell}</td>' for head, cell in zip(_TABLE_HEADS, cells, strict=True))
-    return f"<tr>{''.join(shown)}</tr>"
+    columns = (f'<td data-head="{head}">{cell}</td>' for head, cell in zip(_TABLE_HEADS, cells, strict=True))
+    return f"<tr>{''.join(columns)}</tr>"
 
 
 def _is_down(target: TargetSnapshot) -> bool:
-    """Whether it ought to answer and does not."""
+    """Whether the target should answer and does not."""
     return target.up is False and (target.answered or not target.optional)
 
 

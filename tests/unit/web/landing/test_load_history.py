@@ -25,7 +25,7 @@ def down(name: str = "chat") -> TargetSnapshot:
 
 
 def track(history: LoadHistory, now: float, name: str = "chat") -> Track:
-    found = history.track(name, KEY, now)
+    found = history.get_track(name, KEY, now)
     assert found is not None
     return found
 
@@ -127,27 +127,27 @@ def test_engines_are_told_apart_by_target_model_and_index() -> None:
     other = EngineKey("tiny", "1")
     history.record([snapshot(1.0), snapshot(2.0, name="b"), snapshot(3.0, name="c", key=other)], START)
     assert (track(history, START).waiting[-1], track(history, START, "b").waiting[-1]) == (1.0, 2.0)
-    assert history.track("c", KEY, START) is None
+    assert history.get_track("c", KEY, START) is None
 
 
 def test_an_engine_that_tells_nothing_of_its_queue_has_no_history() -> None:
     history = LoadHistory()
     history.record([replace(down(), engines=(EngineSnapshot(KEY),))], START)
-    assert history.track("chat", KEY, START) is None
+    assert history.get_track("chat", KEY, START) is None
 
 
 def test_an_engine_that_has_gone_is_forgotten_after_the_span() -> None:
     history = LoadHistory()
     history.record([snapshot(1.0)], START)
     history.record([down()], START + HISTORY_SPAN_SECONDS - SLOT_SECONDS)
-    assert history.track("chat", KEY, START) is not None
+    assert history.get_track("chat", KEY, START) is not None
     history.record([down()], START + HISTORY_SPAN_SECONDS)
-    assert history.track("chat", KEY, START) is None
+    assert history.get_track("chat", KEY, START) is None
 
 
 def test_targets_that_are_not_kept_are_forgotten_at_once() -> None:
     history = LoadHistory()
     history.record([snapshot(1.0), snapshot(2.0, name="b")], START)
     history.keep({"b"})
-    assert history.track("chat", KEY, START) is None
+    assert history.get_track("chat", KEY, START) is None
     assert track(history, START, "b").waiting[-1] == 2.0
