@@ -37,7 +37,7 @@ MANY = 100
 
 def main() -> None:
     """Run every measurement and print the table."""
-    bodies = [scrape.response.body.decode() for scrape in RecordingReader(RECORDING).scrapes() if scrape.response]
+    bodies = [scrape.response.body.decode() for scrape in RecordingReader(RECORDING).read_scrapes() if scrape.response]
     lines = bodies[-1].count("\n")
     print(f"{'what':<58} {'median':>10} {'aim':>12}")
     theirs = median(lambda: list(text_string_to_metric_families(bodies[-1])), 30)

@@ -1,4 +1,4 @@
-"""Start, reload and stop: wires configuration, scheduler, scrapers and web server on one asyncio loop."""
+"""Starts, reloads and stops the exporter: configuration, scheduler, scrapers and web server on one asyncio loop."""
 
 import asyncio
 import contextlib
@@ -31,14 +31,23 @@ from phasewatch.web.security import WebConfig
 from phasewatch.web.server import create_server, format_address
 
 CLOCK_CHECK_SECONDS: Final = 1.0
+"""Interval at which the wall clock is compared with the monotonic clock, and the smallest step that counts."""
 
-HISTORY_SECONDS: Final = 1.0
-"""Between two looks at what is shown, for the charts."""
+HISTORY_INTERVAL_SECONDS: Final = 1.0
+"""Interval at which snapshots are recorded for the charts."""
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """The flags of `serve`, parsed."""
+    """Settings from the flags of `serve`.
+
+    Attributes:
+        config_file: the configuration file; None for the defaults.
+        host: name or address to listen on; empty for all addresses.
+        port: port to listen on.
+        enable_lifecycle: whether `POST /-/reload` is allowed.
+        web: TLS and authentication.
+    """
 
     config_file: Path | None
     host: str
@@ -48,11 +57,11 @@ class ServeSettings:
 
 
 class Exporter:
-    """The running exporter: a scraper for each target, and its jobs on a scheduler.
+    """The running exporter: a scraper for each target, with its jobs on a scheduler.
 
     Args:
         config_file: read again by `reload`; None for the defaults.
-        config: what that file says now.
+        config: the present content of that file.
     """
 
     def __init__(self, config_file: Path | None, config: Config) -> None:
@@ -63,36 +72,36 @@ class Exporter:
         self._scheduler.add_listener(self._count_missed, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
         self._scrapers: dict[str, Scraper] = {}
         self.history = LoadHistory()
-        self._missed = 0
-        self._reloaded = True
+        self._scrapes_missed = 0
+        self._reload_successful = True
         self._reload_time = time.time()
         self._closing: set[asyncio.Task[None]] = set()
-        self._watches: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._apply(config)
 
     def start(self) -> None:
-        """Begin to scrape, at once."""
+        """Start scraping, beginning at once."""
         self._scheduler.start()
         loop = asyncio.get_running_loop()
-        self._watches = [loop.create_task(self._watch_clock()), loop.create_task(self._record_history())]
+        self._tasks = [loop.create_task(self._watch_clock()), loop.create_task(self._record_history())]
 
     async def stop(self) -> None:
-        """Stop scraping; scrapes under way are given up."""
-        for watch in self._watches:
-            watch.cancel()
+        """Stop scraping; scrapes in progress are abandoned."""
+        for task in self._tasks:
+            task.cancel()
         self._scheduler.shutdown(wait=False)
         await asyncio.gather(*(scraper.close() for scraper in self._scrapers.values()), *self._closing)
 
-    def view(self) -> tuple[SelfStatus, Sequence[TargetSnapshot]]:
-        """What /metrics shows now."""
-        status = SelfStatus(__version__, self._reloaded, self._reload_time, self._missed)
-        return status, self._shown()
+    def collect_snapshots(self) -> tuple[SelfStatus, Sequence[TargetSnapshot]]:
+        """Collect the exporter's status and the newest snapshot of every target."""
+        status = SelfStatus(__version__, self._reload_successful, self._reload_time, self._scrapes_missed)
+        return status, self._list_snapshots()
 
-    def _shown(self) -> list[TargetSnapshot]:
+    def _list_snapshots(self) -> list[TargetSnapshot]:
         return [scraper.current() for scraper in self._scrapers.values()]
 
-    def probes(self, target: str, model: str) -> bool:
-        """Whether the operator wants a model of a target to be probed."""
+    def is_probed(self, target: str, model: str) -> bool:
+        """Whether a model of a target is configured to be probed."""
         scraper = self._scrapers.get(target)
         if scraper is None:
             return True
@@ -100,12 +109,12 @@ class Exporter:
         return probe.enabled and choose_model_probe(probe, model).enabled
 
     def reload(self) -> None:
-        """Read the configuration again. Targets that did not change keep what is known of them.
+        """Read the configuration again. Unchanged targets keep their state.
 
         Raises:
-            ConfigError: it is invalid; the one before stays in force.
+            ConfigError: it is invalid; the previous one stays in force.
         """
-        self._reloaded = False
+        self._reload_successful = False
         try:
             config = load_config_or_default(self._config_file, list_rules())
         except ConfigError as error:
@@ -113,27 +122,27 @@ class Exporter:
                 logger().error("configuration not reloaded", key=problem.path, error=problem.message)
             raise
         self._apply(config)
-        self._reloaded = True
+        self._reload_successful = True
         self._reload_time = time.time()
         logger().info("configuration reloaded", targets=len(config.targets))
 
     async def _watch_clock(self) -> None:
-        """APScheduler plans on the wall clock: when that is set back by an hour, it would pause for an hour."""
-        ahead = time.time() - time.monotonic()
+        """Reschedule when the wall clock is set back: APScheduler uses it, and would pause for that long."""
+        offset = time.time() - time.monotonic()
         while True:
             await asyncio.sleep(CLOCK_CHECK_SECONDS)
-            before, ahead = ahead, time.time() - time.monotonic()
-            if ahead < before - CLOCK_CHECK_SECONDS:
-                logger().warning("the clock was set back", by=units.human_duration(before - ahead))
+            previous, offset = offset, time.time() - time.monotonic()
+            if offset < previous - CLOCK_CHECK_SECONDS:
+                logger().warning("the clock was set back", by=units.human_duration(previous - offset))
                 self.scrape_now()
 
     async def _record_history(self) -> None:
         while True:
-            self.history.record(self._shown(), time.monotonic())
-            await asyncio.sleep(HISTORY_SECONDS)
+            self.history.record(self._list_snapshots(), time.monotonic())
+            await asyncio.sleep(HISTORY_INTERVAL_SECONDS)
 
     def scrape_now(self) -> None:
-        """Run every job at once and plan the next ones from there."""
+        """Run every job at once and schedule the next runs from there."""
         for job in self._scheduler.get_jobs():
             job.modify(next_run_time=datetime.now(UTC))
 
@@ -153,47 +162,47 @@ class Exporter:
             scraper.take_over(self._scrapers[target.name])
         now = datetime.now(UTC)
         for job in scraper.jobs():
-            every = IntervalTrigger(seconds=job.seconds, timezone=UTC)
-            self._scheduler.add_job(job.run, every, id=_job(job.kind, scraper), next_run_time=now)
+            trigger = IntervalTrigger(seconds=job.seconds, timezone=UTC)
+            self._scheduler.add_job(job.run, trigger, id=_create_job_id(job.kind, scraper), next_run_time=now)
         return scraper
 
     def _unschedule(self, scraper: Scraper) -> None:
         for job in scraper.jobs():
-            self._scheduler.remove_job(_job(job.kind, scraper))
+            self._scheduler.remove_job(_create_job_id(job.kind, scraper))
         task = asyncio.get_running_loop().create_task(scraper.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     def _count_missed(self, event: Any) -> None:
         if event.job_id.startswith("scrape "):
-            self._missed += 1
+            self._scrapes_missed += 1
 
 
-def _job(kind: str, scraper: Scraper) -> str:
-    """A target that a reload has changed gets new jobs at once, while the old scraper's are still being given up."""
+def _create_job_id(kind: str, scraper: Scraper) -> str:
+    """Create a job id that is unique per scraper: a reload schedules a changed target while its old scraper closes."""
     return f"{kind} {id(scraper)}"
 
 
 async def serve(
     settings: ServeSettings, config: Config, bound: socket.socket, *, notice: str = "", hangup_ends: bool = False
 ) -> None:
-    """Run until SIGTERM or SIGINT.
+    """Run the exporter until SIGTERM or SIGINT.
 
     Args:
-        settings: the flags.
-        config: what the configuration file says.
+        settings: settings from the flags.
+        config: the configuration.
         bound: the listening socket, see `bind`.
         notice: a sentence for a banner on the landing page; empty for none.
-        hangup_ends: whether SIGHUP, which a closed terminal sends, ends it as well instead of reading the file again.
+        hangup_ends: whether SIGHUP, sent by a closing terminal, stops the exporter instead of reloading.
     """
     exporter = Exporter(settings.config_file, config)
     ready = asyncio.Event()
     view = View(
-        metrics=exporter.view,
+        collect_snapshots=exporter.collect_snapshots,
         reload=exporter.reload,
-        ready=ready.is_set,
+        is_ready=ready.is_set,
         history=exporter.history,
-        probes=exporter.probes,
+        is_probed=exporter.is_probed,
         notice=notice,
     )
     server = create_server(create_app(view, enable_lifecycle=settings.enable_lifecycle), settings.web)

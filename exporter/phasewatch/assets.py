@@ -1,4 +1,4 @@
-"""The dashboards and alert rules that PhaseWatch ships: where they are, and writing them out."""
+"""The dashboards and alert rules that PhaseWatch ships: finding them and exporting them."""
 
 import contextlib
 import os
@@ -26,30 +26,32 @@ SHIPPED: Final = (
     "dashboards/grafana.ini",
     "dashboards/provisioning/*/*.yml",
 )
-"""Patterns of what an operator needs, below `folder()`; pyproject.toml puts the same files into the wheel."""
+"""Patterns of the files for operators, below `find_folder()`; pyproject.toml puts the same files into the wheel."""
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
-    """What an export did.
+class ExportOutcome:
+    """Result of an export.
 
     Attributes:
-        written: files that were not there before, or differed.
-        unchanged: files that were there as they are shipped.
+        written: files that did not exist or differed.
+        unchanged: files that already matched the shipped ones.
     """
 
     written: tuple[Path, ...]
     unchanged: tuple[Path, ...]
 
 
-def folder() -> Path:
-    """The folder with `alerts` and `dashboards`: inside an installed package, else that of the checkout.
+def find_folder() -> Path:
+    """Find the folder with `alerts` and `dashboards`: in an installed package, otherwise in the checkout.
 
     Raises:
-        AssetError: there is none.
+        AssetError: there is no such folder.
     """
     package = Path(str(resources.files("phasewatch")))
-    root = next((place for place in (package / "assets", package.parents[1]) if (place / "alerts").is_dir()), None)
+    root = next(
+        (candidate for candidate in (package / "assets", package.parents[1]) if (candidate / "alerts").is_dir()), None
+    )
     if root is None:
         raise AssetError(
             f"the dashboards and alert rules were not found in {package} nor in a checkout around it; install "
@@ -58,55 +60,55 @@ def folder() -> Path:
     return root
 
 
-def paths() -> list[Path]:
-    """The shipped files, relative to `folder()`.
+def list_paths() -> list[Path]:
+    """List the shipped files, relative to `find_folder()`.
 
     Raises:
-        AssetError: there are none.
+        AssetError: there is no such folder.
     """
-    root = folder()
+    root = find_folder()
     return sorted(path.relative_to(root) for pattern in SHIPPED for path in root.glob(pattern))
 
 
-def export(destination: Path, *, force: bool) -> Export:
-    """Write the shipped files into a folder, which is made if need be.
+def export(destination: Path, *, force: bool) -> ExportOutcome:
+    """Write the shipped files into a folder, which is created if necessary.
 
     Args:
         destination: the folder.
         force: whether to overwrite files that differ from the shipped ones.
 
     Returns:
-        What was written.
+        The files written and left unchanged.
 
     Raises:
-        AssetError: there is nothing to write, a link leads out of the folder or a file differs and `force` is not given
-            (then nothing is written), or a file cannot be written.
+        AssetError: the shipped files do not exist; a link leads out of the folder, or a file differs and `force` is not
+            given (then nothing is written); or a file cannot be written.
     """
-    root, shipped = folder(), paths()
+    root, shipped = find_folder(), list_paths()
     try:
-        astray = [path for path in shipped if not _within(destination, path)]
-        if astray:
-            raise AssetError(_links(destination, astray))
-        there = [path for path in shipped if (destination / path).exists()]
-        unchanged = [path for path in there if (destination / path).read_bytes() == (root / path).read_bytes()]
-        differing = [path for path in there if path not in unchanged]
+        outside = [path for path in shipped if not _is_within(destination, path)]
+        if outside:
+            raise AssetError(_explain_links(destination, outside))
+        existing = [path for path in shipped if (destination / path).exists()]
+        unchanged = [path for path in existing if (destination / path).read_bytes() == (root / path).read_bytes()]
+        differing = [path for path in existing if path not in unchanged]
         if differing and not force:
-            raise AssetError(_refusal(destination, differing))
+            raise AssetError(_explain_refusal(destination, differing))
         written = [path for path in shipped if path not in unchanged]
         for path in written:
             _write(destination / path, (root / path).read_bytes())
     except OSError as error:
         raise AssetError(f"{error.filename or destination}: cannot be written: {error.strerror or error}") from error
-    return Export(tuple(written), tuple(unchanged))
+    return ExportOutcome(tuple(written), tuple(unchanged))
 
 
-def _within(destination: Path, path: Path) -> bool:
+def _is_within(destination: Path, path: Path) -> bool:
     real = Path(os.path.realpath(destination / path))  # Path.resolve raises on a link to itself
     return real.is_relative_to(os.path.realpath(destination))
 
 
-def _links(destination: Path, astray: list[Path]) -> str:
-    files = "".join(f"\n  {destination / path}" for path in astray)
+def _explain_links(destination: Path, outside: list[Path]) -> str:
+    files = "".join(f"\n  {destination / path}" for path in outside)
     return (
         f"nothing was written, since symbolic links lead out of {destination} on the way to these files:{files}\n"
         "remove the links, or export into another folder"
@@ -114,20 +116,20 @@ def _links(destination: Path, astray: list[Path]) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: one that is there stays as it is until the new one is complete."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file atomically: an existing one is replaced once the new one is complete."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("xb") as file:
+        with partial.open("xb") as file:
             file.write(content)
-        beside.replace(path)
+        partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            partial.unlink()
         raise AssetError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _refusal(destination: Path, differing: list[Path]) -> str:
+def _explain_refusal(destination: Path, differing: list[Path]) -> str:
     files = "".join(f"\n  {destination / path}" for path in differing)
     return (
         f"nothing was written, since these files are there and differ from the shipped ones:{files}\n"
@@ -135,8 +137,8 @@ def _refusal(destination: Path, differing: list[Path]) -> str:
     )
 
 
-def describe_export(destination: Path, outcome: Export) -> Iterator[str]:
-    """What an export did and what to do next, line by line."""
+def describe_export(destination: Path, outcome: ExportOutcome) -> Iterator[str]:
+    """Describe the result of an export and the next steps, line by line."""
     for path in outcome.written:
         yield f"{destination / path}"
     yield f"written: {len(outcome.written)} file(s); unchanged: {len(outcome.unchanged)}"

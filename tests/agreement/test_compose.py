@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from phasewatch import assets
-from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
+from phasewatch.cli.arguments import DEFAULT_PORT, create_parser
 from tests.agreement.test_docs import code, fences, page, tables
 from tests.support.compose_changes import COMPOSE, CONFIG, MUTATIONS, OVERRIDE, TEMPLATE
 from tests.support.compose_checks import EXPORTERS, problems
@@ -81,7 +81,7 @@ def schema_check(path: Path) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_the_program_understands_its_command(name: str) -> None:
     command = Stack(ROOT).services[name]["command"]
-    options = new_parser().parse_args(command)
+    options = create_parser().parse_args(command)
     assert options.command == command[0]
     if name == "exporter":
         assert options.config_file == Path(Stack(ROOT).mounts(name)[0].target)
@@ -174,7 +174,7 @@ def test_an_override_of_the_example_is_valid_and_the_files_that_it_names_stay_wi
     }
     assert {str(Path(source).parent) for source in sources} == {"deploy/compose/site"}
     assert {f"/{name}" for name in (*SITE, "deploy/compose/secrets/", "docker-compose.override.yml")} <= set(ignored)
-    assert {*SITE, *sources} & set(map(str, assets.paths())) == set()
+    assert {*SITE, *sources} & set(map(str, assets.list_paths())) == set()
 
 
 def test_the_documentation_tells_nobody_to_edit_what_is_packed() -> None:

@@ -17,7 +17,7 @@ import yaml
 
 from phasewatch import __version__
 from phasewatch.base.units import duration
-from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
+from phasewatch.cli.arguments import DEFAULT_PORT, create_parser
 from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
 from tests.agreement.test_deploy_kubernetes import (
     KUBERNETES,
@@ -128,7 +128,7 @@ def mount_disagreements(container: Object, workload: Object, objects: list[Objec
         if volume["name"] in mounted and "configMap" in volume
         for key, text in maps.get(volume["configMap"]["name"], {}).items()
     }
-    told = str(new_parser().parse_args(container["args"]).config_file)
+    told = str(create_parser().parse_args(container["args"]).config_file)
     if told not in there:
         yield f"no ConfigMap has {told}"
         return

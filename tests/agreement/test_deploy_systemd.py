@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
-from phasewatch.cli.flags import environment_name
+from phasewatch.cli.arguments import DEFAULT_PORT, create_parser
+from phasewatch.cli.flags import name_environment_variable
 from phasewatch.cli.main import main
 from phasewatch.hardware.wording import CPU
 from tests.agreement.test_docs import code, every_code, fences, flags_of, page, tables
@@ -142,8 +142,8 @@ def test_what_is_executed_is_the_program_and_its_reload() -> None:
         assert program == PROGRAM
         # The file comes from the environment, without which `check` would end with an error of usage.
         known = dict(value.split("=", 1) for value in values(text, "Environment"))
-        file = known[environment_name("--config.file")]
-        options = new_parser().parse_args([*words, "--config.file", file])
+        file = known[name_environment_variable("--config.file")]
+        options = create_parser().parse_args([*words, "--config.file", file])
         assert str(options.config_file) == places()["phasewatch.yml"]
     assert shlex.split(second) == ["/bin/kill", "-HUP", "$MAINPID"]
 
@@ -216,7 +216,7 @@ def test_the_variables_are_flags_of_serve_and_their_values_are_accepted(monkeypa
     assert told.keys() <= {variable for variable, _ in flags_of("serve").values()}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    options = new_parser().parse_args(["serve"])
+    options = create_parser().parse_args(["serve"])
     assert options.web_listen_address[1] == DEFAULT_PORT
 
 

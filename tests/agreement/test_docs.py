@@ -38,7 +38,7 @@ from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.base import units
 from phasewatch.base.errors import ConfigError, Reason, ScrapeError
 from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
-from phasewatch.cli.flags import environment_name
+from phasewatch.cli.flags import name_environment_variable
 from phasewatch.config.schema import FileSchema, TargetSchema
 from phasewatch.config.settings import DeviceSettings, Target
 from phasewatch.demo.ollama import demo_models as ollama_models
@@ -55,7 +55,7 @@ from phasewatch.metrics.exporter import SELF_METRICS
 from phasewatch.models import costs
 from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader
-from phasewatch.recordings.replay import as_json
+from phasewatch.recordings.replay import format_json
 from phasewatch.scrape.scraper import Job
 from phasewatch.snapshot.models import ModelDetails
 from phasewatch.snapshot.probes import DiscardReason, ProbeReason, SkipReason
@@ -142,7 +142,7 @@ def flags_of(command: str) -> dict[str, tuple[str, str]]:
     text = help_text(command)
     names = re.findall(r"^  (--[\w.-]+)", text, re.MULTILINE)
     told = list(FLAG.finditer(" ".join(text.split())))
-    assert [environment_name(name) for name in names] == [found["variable"] for found in told]
+    assert [name_environment_variable(name) for name in names] == [found["variable"] for found in told]
     return {
         name: (found["variable"], found["required"] or found["default"] or "")
         for name, found in zip(names, told, strict=True)
@@ -218,7 +218,7 @@ def test_every_source_of_a_fact_is_documented_and_nothing_else_is() -> None:
 
 def test_the_number_of_series_of_a_vllm_is_the_one_that_recordings_show(tmp_path: Path) -> None:
     def most(name: str, target: Target = CHAT) -> int:
-        lines = as_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target)
+        lines = format_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target)
         return max(len(json.loads(line)["metrics"]) for line in lines)
 
     told = re.search(
@@ -554,7 +554,7 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
     def unused() -> Any:
         raise NotImplementedError
 
-    routes = create_app(View(metrics=unused, reload=unused, ready=unused), enable_lifecycle=True).routes
+    routes = create_app(View(collect_snapshots=unused, reload=unused, is_ready=unused), enable_lifecycle=True).routes
     known = {route.path: (route.methods or set()) - {"HEAD"} for route in routes if isinstance(route, Route)}
     rows = tables(page("docs/endpoints.md"), "path", "method", "answer")
     assert {code(cells[0]): {cells[1]} for _, cells in rows} == known
@@ -571,7 +571,7 @@ def test_the_port_is_the_same_on_every_page(path: Path) -> None:
 def test_the_recording_in_the_documentation_is_one(tmp_path: Path) -> None:
     text = next(text for text in fences(page("docs/recordings.md"), "json") if '"header"' in text)
     (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
-    first, second = RecordingReader(tmp_path / "example.jsonl").scrapes()
+    first, second = RecordingReader(tmp_path / "example.jsonl").read_scrapes()
     assert first.response is not None
     assert isinstance(second.outcome, ScrapeError)
     assert second.outcome.reason is Reason.TIMEOUT

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from phasewatch.cli.arguments import new_parser
+from phasewatch.cli.arguments import create_parser
 from tests.support.compose_file import Stack
 from tests.support.fakes import Exporter, FakeVllm
 from tests.support.paths import ROOT
@@ -36,7 +36,7 @@ def test_the_linter_is_content_and_would_not_be_with_a_mistake(change: str, comp
 def test_what_runs_is_the_program_without_a_shell() -> None:
     entry, command = json.loads(STACK.instruction("ENTRYPOINT")), json.loads(STACK.instruction("CMD"))
     assert entry == ["/venv/bin/phasewatch"]
-    assert new_parser().parse_args(command).command == "serve"
+    assert create_parser().parse_args(command).command == "serve"
 
 
 def test_the_example_with_the_network_of_the_host_listens_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_the_example_with_the_network_of_the_host_listens_on_loopback(monkeypatc
     text = re.sub(r" \\\n#\s+", " ", STACK.text("Dockerfile"))
     (command,) = re.findall(r"^#   docker run .*--network host.*", text, re.MULTILINE)
     words = command.partition(f"phasewatch/phasewatch:{STACK.version} ")[2].split()
-    assert new_parser().parse_args(words).web_listen_address == ("127.0.0.1", int(STACK.port))
+    assert create_parser().parse_args(words).web_listen_address == ("127.0.0.1", int(STACK.port))
 
 
 def test_what_is_set_in_the_image_is_a_flag_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_what_is_set_in_the_image_is_a_flag_that_takes_it(monkeypatch: pytest.Mo
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert list(variables) == ["PHASEWATCH_WEB_LISTEN_ADDRESS"]
-    assert new_parser().parse_args(["serve"]).web_listen_address == ("", int(STACK.port))
+    assert create_parser().parse_args(["serve"]).web_listen_address == ("", int(STACK.port))
 
 
 def test_the_health_check_succeeds_where_the_exporter_serves_and_fails_where_it_does_not(tmp_path: Path) -> None:

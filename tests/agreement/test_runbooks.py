@@ -21,7 +21,7 @@ from phasewatch.metrics.collector import TABLE
 from phasewatch.metrics.exporter import SELF_METRICS
 from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader
-from phasewatch.recordings.replay import as_json
+from phasewatch.recordings.replay import format_json
 from tests.agreement.test_docs import CHAT, COMMANDS, FENCE, anchors, fences, flags_of, probed
 from tests.support.model_folders import load_config, write_json
 from tests.support.paths import RECORDINGS, ROOT
@@ -217,7 +217,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Labels]]:
     folder = tmp_path_factory.mktemp("model")
     write_json(folder / "config.json", load_config("llama-3.1-8b"))
     target = replace(CHAT, device=DeviceSettings(name="NVIDIA L40S"), model=ModelSettings(path=folder))
-    lines = [json.loads(line) for line in as_json(RecordingReader(RECORDINGS / "mfu-metrics.jsonl.xz"), target)]
+    lines = [json.loads(line) for line in format_json(RecordingReader(RECORDINGS / "mfu-metrics.jsonl.xz"), target)]
     vllm = [(metric["name"], metric["labels"]) for line in lines[::10] for metric in line["metrics"]]
     ollama = [(sample.name, sample.labels) for sample in probed(load=True)]
     own = [(metric.name, dict.fromkeys(metric.labels, "1")) for metric in SELF_METRICS]

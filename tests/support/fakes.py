@@ -27,7 +27,7 @@ _LOGFMT: Final = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"=]*)(?: |$)')
 @cache
 def recorded_page(name: str = "single-stream") -> bytes:
     """The last page of a recording."""
-    *_, last = RecordingReader(RECORDINGS / f"{name}.jsonl.xz").scrapes()
+    *_, last = RecordingReader(RECORDINGS / f"{name}.jsonl.xz").read_scrapes()
     assert last.response is not None
     return last.response.body
 

@@ -20,10 +20,12 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Trouble
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot
-from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, LoadHistory
+from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
+from phasewatch.web.landing.load_history import HISTORY_SLOTS, SLOT_SECONDS, LoadHistory
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.server import bind
 from tests.support.processes import PATIENCE, eventually
@@ -127,7 +129,7 @@ def eight() -> tuple[TargetSnapshot, ...]:
     )
 
 
-def recorded(*targets: TargetSnapshot, seconds: int = SLOTS * SLOT_SECONDS) -> LoadHistory:
+def recorded(*targets: TargetSnapshot, seconds: int = HISTORY_SLOTS * SLOT_SECONDS) -> LoadHistory:
     """Minutes of waves for every engine, with half a minute missing."""
     history, now = LoadHistory(), time.monotonic()
     for second in range(-seconds, 1):

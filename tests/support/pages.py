@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from phasewatch.config.settings import ServerSettings
 from phasewatch.recordings.format import RecordingReader
-from phasewatch.recordings.replay import as_json
+from phasewatch.recordings.replay import format_json
 from tests.support.paths import RECORDINGS
 from tests.support.targets import new_target
 
@@ -33,7 +33,7 @@ def replayed(name: str, *, window: float = 60.0, api_servers: int | None = None)
     target = new_target(
         "recording", "vllm", "http://recording.invalid", window=window, server=ServerSettings(api_servers=api_servers)
     )
-    for line in as_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
+    for line in format_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         found = json.loads(line)
         yield found["t"], {(m["name"], tuple(sorted(m["labels"].items()))): m["value"] for m in found["metrics"]}
 

@@ -20,8 +20,9 @@ from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
 from phasewatch.demo.vllm.workload import Workload, WorkloadGenerator
 from phasewatch.models.sources.folder import read_folder_costs
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import ScrapeTiming
-from phasewatch.snapshot.target import EngineSnapshot, ServerFacts
+from phasewatch.snapshot.target import ServerFacts
 from tests.support.targets import new_target
 
 CREATED = 1_795_920_411.0

@@ -426,7 +426,7 @@ def test_a_clock_set_back_does_not_pause_the_scrapes(nowhere: str) -> None:
         exporter = app.Exporter(None, settings.Config((target,)))
 
         async def failures(wanted: int) -> None:
-            while exporter.view()[1][0].errors[Reason.CONNECT] < wanted:  # noqa: ASYNC110  # nothing announces it
+            while exporter.collect_snapshots()[1][0].errors[Reason.CONNECT] < wanted:  # noqa: ASYNC110  # nothing announces it
                 await asyncio.sleep(0.01)
 
         exporter.start()

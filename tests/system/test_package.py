@@ -119,7 +119,7 @@ def test_the_wheel_has_the_program_the_boards_and_the_rules_and_nothing_else(bui
         names = {name for name in wheel.namelist() if not name.startswith(f"phasewatch-{VERSION}.dist-info/")}
         carried = {name: wheel.read(name) for name in names if name.startswith("phasewatch/assets/")}
         metadata = wheel.read(f"phasewatch-{VERSION}.dist-info/METADATA").decode()
-    assert carried == {f"phasewatch/assets/{path}": (ROOT / path).read_bytes() for path in assets.paths()}
+    assert carried == {f"phasewatch/assets/{path}": (ROOT / path).read_bytes() for path in assets.list_paths()}
     source = ROOT / "exporter"
     files = {str(path.relative_to(source)) for path in (source / "phasewatch").rglob("*") if path.is_file()}
     assert names - carried.keys() == {name for name in files if "__pycache__" not in name}
@@ -187,7 +187,7 @@ def demo(installed: Installed) -> Iterator[str]:
 def test_what_an_installed_program_exports_is_accepted_by_promtool(installed: Installed) -> None:
     out = installed.folder / "out"
     told = installed.run("assets", "export", out)
-    assert f"written: {len(assets.paths())} file(s)" in told
+    assert f"written: {len(assets.list_paths())} file(s)" in told
     rules = sorted((out / "alerts" / "rules").glob("*.yml"))
     assert len(rules) == 5
     promtool("check", "rules", "--lint=all", "--lint-fatal", *rules)

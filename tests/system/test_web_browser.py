@@ -15,7 +15,8 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.snapshot.target import EngineSnapshot, TargetSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.target import TargetSnapshot
 from phasewatch.web.landing.page import REFRESH_SECONDS
 from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, UP, Shown, eight, recorded, served
 from tests.support.processes import PATIENCE, free_port, needs

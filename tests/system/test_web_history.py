@@ -35,7 +35,7 @@ def run(path: Path, look: Callable[[Exporter], Awaitable[None]]) -> None:
 
 
 def has(exporter: Exporter, name: str) -> bool:
-    return exporter.history.track(name, KEY, time.monotonic()) is not None
+    return exporter.history.get_track(name, KEY, time.monotonic()) is not None
 
 
 async def until(look: Callable[[], bool]) -> None:
@@ -77,5 +77,5 @@ def test_the_page_knows_which_models_are_to_be_probed(
     target = {"name": "o", "backend": "ollama", "url": "http://127.0.0.1:9", "probe": probe}
     path.write_text(json.dumps({"targets": [target]}))
     exporter = Exporter(path, load_config(path))
-    assert {model: exporter.probes("o", model) for model in probed} == probed
-    assert exporter.probes("a target that has just been removed", "m")
+    assert {model: exporter.is_probed("o", model) for model in probed} == probed
+    assert exporter.is_probed("a target that has just been removed", "m")

@@ -23,27 +23,27 @@ def tree(folder: Path) -> dict[Path, bytes]:
 
 
 def shipped() -> dict[Path, bytes]:
-    return {path: (ROOT / path).read_bytes() for path in assets.paths()}
+    return {path: (ROOT / path).read_bytes() for path in assets.list_paths()}
 
 
 def test_in_a_checkout_the_files_are_those_of_the_checkout() -> None:
-    assert assets.folder() == ROOT
+    assert assets.find_folder() == ROOT
 
 
 def test_in_an_installed_package_they_are_inside_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "files", lambda _: tmp_path / "phasewatch")
     (tmp_path / "phasewatch" / "assets" / "alerts").mkdir(parents=True)
-    assert assets.folder() == tmp_path / "phasewatch" / "assets"
+    assert assets.find_folder() == tmp_path / "phasewatch" / "assets"
 
 
 def test_where_there_are_none_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "files", lambda _: tmp_path / "exporter" / "phasewatch")
     with pytest.raises(AssetError, match=r"were not found in .*exporter/phasewatch nor in .*; install PhaseWatch from"):
-        assets.folder()
+        assets.find_folder()
 
 
 def test_every_board_rule_and_configuration_is_shipped() -> None:
-    names = {str(path) for path in assets.paths()}
+    names = {str(path) for path in assets.list_paths()}
     assert {str(path.relative_to(ROOT)) for path in DASHBOARDS_JSON.glob("*.json")} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "alerts" / "rules").glob("phasewatch-*")} <= names
     stack = Stack(ROOT)
@@ -57,25 +57,25 @@ def test_what_a_site_has_put_beside_the_files_is_not_shipped(tmp_path: Path, mon
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     monkeypatch.setattr(resources, "files", lambda _: tmp_path / "phasewatch")
-    assert assets.paths() == [Path("alerts/rules/phasewatch-alerts.yml")]
+    assert assets.list_paths() == [Path("alerts/rules/phasewatch-alerts.yml")]
 
 
 def test_the_wheel_carries_exactly_these_files() -> None:
     packed = tomllib.loads(page("pyproject.toml"))["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert packed == {str(path): f"phasewatch/assets/{path}" for path in assets.paths()}
+    assert packed == {str(path): f"phasewatch/assets/{path}" for path in assets.list_paths()}
 
 
 def test_an_export_is_the_shipped_files_and_nothing_else(tmp_path: Path) -> None:
     outcome = assets.export(tmp_path / "new" / "folder", force=False)
     assert tree(tmp_path / "new" / "folder") == shipped()
-    assert outcome == assets.Export(tuple(assets.paths()), ())
+    assert outcome == assets.ExportOutcome(tuple(assets.list_paths()), ())
 
 
 def test_a_second_export_changes_nothing(tmp_path: Path) -> None:
     assets.export(tmp_path, force=False)
-    before = {path: (tmp_path / path).stat().st_mtime_ns for path in assets.paths()}
-    assert assets.export(tmp_path, force=False) == assets.Export((), tuple(assets.paths()))
-    assert {path: (tmp_path / path).stat().st_mtime_ns for path in assets.paths()} == before
+    before = {path: (tmp_path / path).stat().st_mtime_ns for path in assets.list_paths()}
+    assert assets.export(tmp_path, force=False) == assets.ExportOutcome((), tuple(assets.list_paths()))
+    assert {path: (tmp_path / path).stat().st_mtime_ns for path in assets.list_paths()} == before
 
 
 def test_a_file_that_differs_is_kept_and_nothing_is_written(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_by_force_it_is_overwritten_and_what_is_not_shipped_is_left_alone(tmp_pa
     (tmp_path / "alerts" / "alertmanager.yml").write_text("mine")
     (tmp_path / "alerts" / "rules" / "site.yml").write_text("mine")
     outcome = assets.export(tmp_path, force=True)
-    assert outcome.written == tuple(assets.paths())
+    assert outcome.written == tuple(assets.list_paths())
     assert tree(tmp_path) == {**shipped(), Path("alerts/rules/site.yml"): b"mine"}
 
 
@@ -117,7 +117,7 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed_even_by_force(tmp_p
     with pytest.raises(AssetError, match=r"nothing was written, since symbolic links lead out of ") as caught:
         assets.export(out, force=True)
     named = {line.strip() for line in str(caught.value).splitlines()[1:-1]}
-    boards = {str(out / path) for path in assets.paths() if path.parts[0] == "dashboards"}
+    boards = {str(out / path) for path in assets.list_paths() if path.parts[0] == "dashboards"}
     assert named == {*boards, f"{out}/alerts/prometheus.yml", f"{out}/alerts/thresholds.yml"}
     assert tree(elsewhere) == {Path("mine"): b"mine"}
     assert sorted(path.name for path in (out / "alerts").iterdir()) == ["prometheus.yml", "thresholds.yml"]
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path, mon
 
 
 def test_the_addresses_that_it_says_to_set_are_those_in_the_files(tmp_path: Path) -> None:
-    addresses = re.findall(r"\b[a-z]+:\d+", "\n".join(assets.describe_export(tmp_path, assets.Export((), ()))))
+    addresses = re.findall(r"\b[a-z]+:\d+", "\n".join(assets.describe_export(tmp_path, assets.ExportOutcome((), ()))))
     stack = Stack(ROOT)
     (source,) = stack.yaml("dashboards/provisioning/datasources/phasewatch.yml")["datasources"]
     written = re.findall(r'^ *- targets: \["(.+)"\]$', page("alerts/prometheus.yml"), re.MULTILINE)
@@ -159,7 +159,7 @@ def test_the_command_lists_what_it_wrote_and_says_what_to_do_with_it(tmp_path: P
     code, out, err = run("assets", "export", str(tmp_path / "out"))
     assert (code, err) == (0, "")
     listed = re.findall(rf"^{tmp_path}/out/(\S+)$", out, re.MULTILINE)
-    assert listed == [str(path) for path in assets.paths()]
+    assert listed == [str(path) for path in assets.list_paths()]
     assert f"written: {len(listed)} file(s); unchanged: 0" in out
     for step in (f"Prometheus    copy {tmp_path}/out/alerts/rules", "Alertmanager ", "Grafana "):
         assert step in out

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from phasewatch.config.backend_rules import BackendRules
 from phasewatch.config.settings import Target
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import ScrapeTiming
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
+from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 
 if TYPE_CHECKING:  # `check` and `--help` do without httpx
     from phasewatch.base.errors import ScrapeError

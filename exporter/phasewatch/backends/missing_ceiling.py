@@ -1,7 +1,8 @@
 """Words for why an engine has no ceiling: which key of the configuration would give it one."""
 
 from phasewatch.analysis.ceiling import Ceiling
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 
 
 def explain_missing_decode_ceiling(engine: EngineSnapshot, _: ModelSnapshot | None) -> str:

@@ -27,8 +27,9 @@ from phasewatch.backends.equipment import Equipment, combine_model_costs
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.optional import divide
 from phasewatch.config.settings import ServerSettings, Target
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Health, ScrapeTiming, record_failure, record_success
-from phasewatch.snapshot.target import EngineSnapshot, ServerFacts, TargetSnapshot, create_snapshot
+from phasewatch.snapshot.target import ServerFacts, TargetSnapshot, create_snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What can be typed: the commands with their flags, and the help that teaches them."""
+"""The argparse tree: commands, flags, help."""
 
 import argparse
 from pathlib import Path
@@ -6,23 +6,23 @@ from typing import Any, Final
 
 from phasewatch import __version__
 from phasewatch.cli.flags import (
-    address,
-    duration,
-    flag,
-    log_format,
-    log_level,
-    recording_path,
-    replay_format,
-    size,
-    switch,
-    whole,
+    add_flag,
+    add_switch,
+    create_whole_number_parser,
+    parse_address,
+    parse_duration,
+    parse_log_format,
+    parse_log_level,
+    parse_recording_path,
+    parse_replay_format,
+    parse_size,
 )
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 10061
 
 MOST_SERVERS: Final = 100
-"""Simulated servers of one demo: each takes some percent of a core."""
+"""Limit on the simulated servers of a demo, each of which takes a few percent of a core."""
 
 _LARGEST_SEED: Final = 2**32 - 1
 
@@ -43,8 +43,8 @@ Every flag can also be given in the environment, under the name that its help
 shows. A flag beats the environment, which beats the configuration file."""
 
 
-def new_parser() -> argparse.ArgumentParser:
-    """The parser of the whole program; it leaves the name of the command as `command`."""
+def create_parser() -> argparse.ArgumentParser:
+    """Create the parser of the program; it stores the name of the command as `command`."""
     parser = argparse.ArgumentParser(
         prog="phasewatch",
         description=_DESCRIPTION,
@@ -53,18 +53,18 @@ def new_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"phasewatch {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _serve_parser(commands)
-    _check_parser(commands)
-    _record_parser(commands)
-    _replay_parser(commands)
-    _devices_parser(commands)
-    _demo_parser(commands)
-    _assets_parser(commands)
+    _add_serve_parser(commands)
+    _add_check_parser(commands)
+    _add_record_parser(commands)
+    _add_replay_parser(commands)
+    _add_devices_parser(commands)
+    _add_demo_parser(commands)
+    _add_assets_parser(commands)
     return parser
 
 
-def _serve_parser(commands: Any) -> None:
-    parser = _command(
+def _add_serve_parser(commands: Any) -> None:
+    parser = _add_command(
         commands,
         "serve",
         "run the exporter",
@@ -74,21 +74,21 @@ def _serve_parser(commands: Any) -> None:
         "http://127.0.0.1:11434, each shown once it has answered.",
         "examples:\n  phasewatch serve\n  phasewatch serve --config.file phasewatch.yml --web.listen-address :10061",
     )
-    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
-    _listen_flag(parser)
-    flag(
+    add_flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
+    _add_listen_flag(parser)
+    add_flag(
         parser,
         "--web.config.file",
         "TLS and basic authentication, in the format of Prometheus' exporters",
         metavar="FILE",
         type=Path,
     )
-    switch(parser, "--web.enable-lifecycle", "allow POST /-/reload")
-    _log_flags(parser)
+    add_switch(parser, "--web.enable-lifecycle", "allow POST /-/reload")
+    _add_log_flags(parser)
 
 
-def _check_parser(commands: Any) -> None:
-    parser = _command(
+def _add_check_parser(commands: Any) -> None:
+    parser = _add_command(
         commands,
         "check",
         "validate a configuration file",
@@ -96,11 +96,11 @@ def _check_parser(commands: Any) -> None:
         "No server is contacted. Exits with 1 if there is a mistake.",
         "example:\n  phasewatch check --config.file phasewatch.yml",
     )
-    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path, required=True)
+    add_flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path, required=True)
 
 
-def _record_parser(commands: Any) -> None:
-    parser = _command(
+def _add_record_parser(commands: Any) -> None:
+    parser = _add_command(
         commands,
         "record",
         "keep a server's pages in a file",
@@ -111,22 +111,22 @@ def _record_parser(commands: Any) -> None:
         "  phasewatch record --target http://127.0.0.1:8000 --duration 2m --output slow.jsonl.xz\n"
         "  phasewatch record --config.file phasewatch.yml --target chat --output chat.jsonl.gz",
     )
-    flag(parser, "--target", "address of a vLLM, or a target's name in the file", metavar="URL|NAME", required=True)
-    flag(parser, "--config.file", "configuration file that names the target", metavar="FILE", type=Path)
-    flag(parser, "--duration", "how long to record", metavar="DURATION", type=duration, default="5m")
-    flag(parser, "--interval", "time between two pages", metavar="DURATION", type=duration, default="1s")
-    flag(
+    add_flag(parser, "--target", "address of a vLLM, or a target's name in the file", metavar="URL|NAME", required=True)
+    add_flag(parser, "--config.file", "configuration file that names the target", metavar="FILE", type=Path)
+    add_flag(parser, "--duration", "how long to record", metavar="DURATION", type=parse_duration, default="5m")
+    add_flag(parser, "--interval", "time between two pages", metavar="DURATION", type=parse_duration, default="1s")
+    add_flag(
         parser,
         "--output",
         "file to write; ends in .jsonl, .jsonl.gz or .jsonl.xz",
         metavar="FILE",
-        type=recording_path,
+        type=parse_recording_path,
         required=True,
     )
 
 
-def _replay_parser(commands: Any) -> None:
-    parser = _command(
+def _add_replay_parser(commands: Any) -> None:
+    parser = _add_command(
         commands,
         "replay",
         "run a recording through the exporter",
@@ -139,20 +139,20 @@ def _replay_parser(commands: Any) -> None:
         "  promtool tsdb create-blocks-from openmetrics slow.om data/",
     )
     parser.add_argument("recording", metavar="FILE", type=Path, help="recording: .jsonl, .jsonl.gz or .jsonl.xz")
-    flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
-    flag(parser, "--target", "name of the target that the recording plays", metavar="NAME")
-    flag(
+    add_flag(parser, "--config.file", "configuration file", metavar="FILE", type=Path)
+    add_flag(parser, "--target", "name of the target that the recording plays", metavar="NAME")
+    add_flag(
         parser,
         "--format",
         "json: a line per scrape; openmetrics: one text with timestamps",
         metavar="FORMAT",
-        type=replay_format,
+        type=parse_replay_format,
         default="json",
     )
 
 
-def _devices_parser(commands: Any) -> None:
-    parser = _command(
+def _add_devices_parser(commands: Any) -> None:
+    parser = _add_command(
         commands,
         "devices",
         "show the table of devices, or what a name means",
@@ -170,12 +170,12 @@ def _devices_parser(commands: Any) -> None:
         "  phasewatch devices --measure",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of a device")
-    flag(parser, "--memory", "memory of the device, where several share a name", metavar="SIZE", type=size)
-    switch(parser, "--measure", "measure how fast this machine reads its memory")
+    add_flag(parser, "--memory", "memory of the device, where several share a name", metavar="SIZE", type=parse_size)
+    add_switch(parser, "--measure", "measure how fast this machine reads its memory")
 
 
-def _demo_parser(commands: Any) -> None:
-    parser = _command(
+def _add_demo_parser(commands: Any) -> None:
+    parser = _add_command(
         commands,
         "demo",
         "watch simulated servers, without a GPU",
@@ -192,29 +192,29 @@ def _demo_parser(commands: Any) -> None:
         "  phasewatch demo --with-prometheus\n"
         "  phasewatch demo --servers 8 --web.listen-address 127.0.0.1:0",
     )
-    _listen_flag(parser)
-    flag(
+    _add_listen_flag(parser)
+    add_flag(
         parser,
         "--seed",
         "for the randomness of the simulations; the same one gives the same",
         metavar="NUMBER",
-        type=whole(0, _LARGEST_SEED),
+        type=create_whole_number_parser(0, _LARGEST_SEED),
         default="1",
     )
-    flag(
+    add_flag(
         parser,
         "--servers",
         "how many simulated vLLMs, each at another act",
         metavar="NUMBER",
-        type=whole(1, MOST_SERVERS),
+        type=create_whole_number_parser(1, MOST_SERVERS),
         default="1",
     )
-    switch(parser, "--with-prometheus", "start Prometheus as well")
-    _log_flags(parser)
+    add_switch(parser, "--with-prometheus", "start Prometheus as well")
+    _add_log_flags(parser)
 
 
-def _assets_parser(commands: Any) -> None:
-    parser = _command(
+def _add_assets_parser(commands: Any) -> None:
+    parser = _add_command(
         commands,
         "assets",
         "write out the dashboards and alert rules",
@@ -226,34 +226,36 @@ def _assets_parser(commands: Any) -> None:
         "examples:\n  phasewatch assets export phasewatch-assets\n  diff -r phasewatch-assets phasewatch-assets-new",
     )
     parser.add_argument("action", metavar="export", choices=("export",), help="write them out")
-    parser.add_argument("directory", metavar="DIR", type=_folder, help="folder to write into")
-    switch(parser, "--force", "overwrite files that differ from the shipped ones")
+    parser.add_argument("directory", metavar="DIR", type=_parse_folder, help="folder to write into")
+    add_switch(parser, "--force", "overwrite files that differ from the shipped ones")
 
 
-def _folder(text: str) -> Path:
-    """A folder's path; an empty one would be the current folder."""
+def _parse_folder(text: str) -> Path:
+    """Parse the path of a folder; an empty one would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; name a folder")
     return Path(text)
 
 
-def _listen_flag(parser: argparse.ArgumentParser) -> None:
-    flag(
+def _add_listen_flag(parser: argparse.ArgumentParser) -> None:
+    add_flag(
         parser,
         "--web.listen-address",
         "address to listen on; [::1]:PORT for IPv6, :PORT for all addresses",
         metavar="HOST:PORT",
-        type=address,
+        type=parse_address,
         default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",
     )
 
 
-def _log_flags(parser: argparse.ArgumentParser) -> None:
-    flag(parser, "--log.level", "debug, info, warning or error", metavar="LEVEL", type=log_level, default="info")
-    flag(parser, "--log.format", "logfmt or json", metavar="FORMAT", type=log_format, default="logfmt")
+def _add_log_flags(parser: argparse.ArgumentParser) -> None:
+    add_flag(
+        parser, "--log.level", "debug, info, warning or error", metavar="LEVEL", type=parse_log_level, default="info"
+    )
+    add_flag(parser, "--log.format", "logfmt or json", metavar="FORMAT", type=parse_log_format, default="logfmt")
 
 
-def _command(commands: Any, name: str, summary: str, description: str, epilog: str) -> argparse.ArgumentParser:
+def _add_command(commands: Any, name: str, summary: str, description: str, epilog: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,

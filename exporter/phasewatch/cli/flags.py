@@ -1,4 +1,4 @@
-"""Flags that can also be given in the environment, and the forms that their values take."""
+"""Flags that can also be set in the environment, and the parsers of their values."""
 
 import argparse
 import os
@@ -12,79 +12,85 @@ from phasewatch.base.log import FORMATS, LEVELS
 _HIGHEST_PORT: Final = 65535
 
 
-def environment_name(flag: str) -> str:
-    """The environment variable that stands for a flag."""
+def name_environment_variable(flag: str) -> str:
+    """Name the environment variable of a flag."""
     return "PHASEWATCH_" + flag.lstrip("-").upper().replace(".", "_").replace("-", "_")
 
 
-def _attribute(flag: str) -> str:
+def _name_attribute(flag: str) -> str:
     return flag.lstrip("-").replace(".", "_").replace("-", "_")
 
 
-def flag(
+def add_flag(
     parser: argparse.ArgumentParser,
     name: str,
     text: str,
     *,
     metavar: str,
-    type: Callable[[str], Any] = str,  # noqa: A002  # argparse's own word
+    type: Callable[[str], Any] = str,  # noqa: A002  # the name that argparse uses
     default: str | None = None,
     required: bool = False,
 ) -> None:
     """Add a flag with a value.
 
     Args:
-        parser: of the command.
-        name: with its dashes.
-        text: what it is, for --help.
-        metavar: stands for the value in --help.
-        type: turns the text into a value, or raises argparse.ArgumentTypeError.
-        default: as it would be typed.
-        required: whether there must be a value, from the flag or the environment.
+        parser: parser of the command.
+        name: name of the flag, with its dashes.
+        text: description for --help.
+        metavar: placeholder for the value in --help.
+        type: parses the text of a value; raises argparse.ArgumentTypeError if it is not valid.
+        default: text of the default value.
+        required: whether the flag or the environment must give a value.
     """
-    variable = environment_name(name)
-    told = os.environ.get(variable) or default
-    shown = "required" if required else f"default {default}" if default else "none by default"
+    variable = name_environment_variable(name)
+    text_default = os.environ.get(variable) or default
+    note = "required" if required else f"default {default}" if default else "none by default"
     parser.add_argument(
         name,
-        dest=_attribute(name),
+        dest=_name_attribute(name),
         metavar=metavar,
         type=type,
-        default=told,
-        required=required and told is None,
-        help=f"{text} ({shown}; environment {variable})",
+        default=text_default,
+        required=required and text_default is None,
+        help=f"{text} ({note}; environment {variable})",
     )
 
 
-def switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    """Add a flag that is on or off."""
-    variable = environment_name(name)
+def add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Add a flag without a value, off by default.
+
+    Args:
+        parser: parser of the command.
+        name: name of the flag, with its dashes.
+        text: description for --help.
+    """
+    variable = name_environment_variable(name)
     parser.add_argument(
         name,
-        dest=_attribute(name),
+        dest=_name_attribute(name),
         action=_Switch,
         nargs=0,
-        type=_truth,
+        type=_parse_truth,
         default=os.environ.get(variable) or False,
         help=f"{text} (off; environment {variable}=true)",
     )
 
 
 class _Switch(argparse.Action):
-    """Like `store_true`, but with a type, which argparse applies to a default from the environment."""
+    """`store_true` with a type: argparse applies it to a default from the environment."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, _values: Any, _option: str | None = None) -> None:
         setattr(namespace, self.dest, True)
 
 
-def _truth(value: str) -> bool:
+def _parse_truth(value: str) -> bool:
     if value.lower() not in {"0", "1", "false", "true"}:
         raise argparse.ArgumentTypeError(f"expected true or false, found {value!r}")
     return value.lower() in {"1", "true"}
 
 
-def word(*allowed: str) -> Callable[[str], str]:
-    """A type rather than `choices`: argparse does not check a default, and ours may come from the environment."""
+def create_choice_parser(*allowed: str) -> Callable[[str], str]:
+    """Create a parser of fixed words. `choices` would not do: argparse does not check defaults from the environment."""
 
     def check(value: str) -> str:
         if value.lower() not in allowed:
@@ -94,13 +100,13 @@ def word(*allowed: str) -> Callable[[str], str]:
     return check
 
 
-log_level = word(*LEVELS)
-log_format = word(*FORMATS)
-replay_format = word("json", "openmetrics")
+parse_log_level = create_choice_parser(*LEVELS)
+parse_log_format = create_choice_parser(*FORMATS)
+parse_replay_format = create_choice_parser("json", "openmetrics")
 
 
-def duration(value: str) -> float:
-    """Seconds in a duration above 0."""
+def parse_duration(value: str) -> float:
+    """Parse a duration above 0, in seconds."""
     try:
         seconds = units.duration(value)
     except ValueError as error:
@@ -110,8 +116,8 @@ def duration(value: str) -> float:
     return seconds
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """A type for whole numbers between two, both included."""
+def create_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
+    """Create a parser of whole numbers between two bounds, both included."""
 
     def check(value: str) -> int:
         if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
@@ -121,16 +127,16 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return check
 
 
-def size(value: str) -> float:
-    """Bytes of a size."""
+def parse_size(value: str) -> float:
+    """Parse a size, in bytes."""
     try:
         return units.size(value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def address(value: str) -> tuple[str, int]:
-    """Host (empty for all addresses) and port."""
+def parse_address(value: str) -> tuple[str, int]:
+    """Parse a listen address: host, empty for all addresses, and port."""
     host, colon, port = value.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     valid_host = ":" in host[1:-1] if bracketed else ":" not in host
@@ -140,12 +146,12 @@ def address(value: str) -> tuple[str, int]:
 
 
 def _is_port(text: str) -> bool:
-    short = len(text) <= len(str(_HIGHEST_PORT))  # Python refuses to read numbers of thousands of digits
-    return text.isascii() and text.isdigit() and short and int(text) <= _HIGHEST_PORT
+    is_short = len(text) <= len(str(_HIGHEST_PORT))  # int() raises on thousands of digits
+    return text.isascii() and text.isdigit() and is_short and int(text) <= _HIGHEST_PORT
 
 
-def recording_path(value: str) -> Path:
-    """A path whose ending tells the compression."""
+def parse_recording_path(value: str) -> Path:
+    """Parse the path of a recording, whose suffix determines the compression."""
     if not value.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")):
         raise argparse.ArgumentTypeError(
             f"expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found {value!r}"

@@ -1,4 +1,4 @@
-"""What each command does with its flags."""
+"""The commands: each a function of its parsed flags."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ from typing import Final
 
 from phasewatch import backends
 from phasewatch.base.errors import BindError, ConfigError, PhaseWatchError, Problem
-from phasewatch.cli.arguments import new_parser
+from phasewatch.cli.arguments import create_parser
 from phasewatch.config.resolve import load_config, load_config_or_default, resolve_target
 from phasewatch.config.settings import Config, Target
 
@@ -23,44 +23,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program.
 
     Args:
-        arguments: the words after the program's name; those of the process by default.
+        arguments: command-line arguments without the program's name; those of the process by default.
 
     Returns:
         The exit code.
     """
-    options = new_parser().parse_args(arguments)
+    options = create_parser().parse_args(arguments)
     try:
         code = _COMMANDS[options.command](options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has left. Python would complain once more while it flushes at exit.
+        # The reader of our output is gone. Python would report that again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except (PhaseWatchError, OSError) as error:
-        return _failed(error)
+        return _report_error(error)
     return code
 
 
-def _failed(error: PhaseWatchError | OSError) -> int:
-    """Tell what is wrong, and give the exit code for it."""
+def _report_error(error: PhaseWatchError | OSError) -> int:
+    """Print an error and return its exit code."""
     if isinstance(error, ConfigError):
         for problem in error.problems:
-            _complain(str(problem))
+            _print_to_stderr(str(problem))
     elif isinstance(error, OSError):
-        # Whatever reads and writes files has errors of its own; what is left is standard output.
-        _complain(f"cannot write: {error.strerror or error}")
+        # Reading and writing of files raises PhaseWatchError, so this is standard output.
+        _print_to_stderr(f"cannot write: {error.strerror or error}")
     else:
-        _complain(str(error))
+        _print_to_stderr(str(error))
     return CANNOT_BIND if isinstance(error, BindError) else INVALID
 
 
-def _complain(message: str) -> None:
+def _print_to_stderr(message: str) -> None:
     sys.stderr.write(f"{message}\n")
 
 
-# The heavy modules are imported by the command that needs them, which keeps --help and check quick.
+# Each command imports the heavy modules that it needs, which keeps --help and check fast.
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -88,7 +88,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     config = load_config(options.config_file, backends.list_rules())
     for note in config.notes:
-        _complain(f"note: {note}")
+        _print_to_stderr(f"note: {note}")
     sys.stdout.write(f"configuration valid: {len(config.targets)} target(s)\n")
     return OK
 
@@ -97,16 +97,16 @@ def _record(options: argparse.Namespace) -> int:
     from phasewatch.recordings.record import record  # noqa: PLC0415
 
     target = _choose_recorded_target(options)
-    work = record(target, duration=options.duration, interval=options.interval, output=options.output)
-    outcome = asyncio.run(work)
-    why = f": {outcome.last_error.reason}: {outcome.last_error.message}" if outcome.last_error else ""
+    recording = record(target, duration=options.duration, interval=options.interval, output=options.output)
+    outcome = asyncio.run(recording)
+    reason = f": {outcome.last_error.reason}: {outcome.last_error.message}" if outcome.last_error else ""
     if outcome.scrapes == outcome.failed:
-        _complain(f"not one page could be had from {target.url}, nothing was written{why}")
+        _print_to_stderr(f"not one page could be had from {target.url}, nothing was written{reason}")
         return INVALID
-    if outcome.good == 0:
-        _complain(f"wrote {options.output}, but not one page can be used{why}")
+    if outcome.usable == 0:
+        _print_to_stderr(f"wrote {options.output}, but not one page can be used{reason}")
         return INVALID
-    _complain(f"wrote {options.output}: {outcome.scrapes} scrapes, {outcome.failed} failed")
+    _print_to_stderr(f"wrote {options.output}: {outcome.scrapes} scrapes, {outcome.failed} failed")
     return OK
 
 
@@ -118,14 +118,14 @@ def _replay(options: argparse.Namespace) -> int:
     recording = RecordingReader(options.recording)
     target = configured or replay.create_target(recording, options.target or "recording")
     if options.format == "openmetrics":
-        sys.stdout.write(replay.as_openmetrics(recording, target))
+        sys.stdout.write(replay.format_openmetrics(recording, target))
     else:
-        for line in replay.as_json(recording, target):
+        for line in replay.format_json(recording, target):
             sys.stdout.write(f"{line}\n")
     return OK
 
 
-def _devices(options: argparse.Namespace) -> int:
+def _show_devices(options: argparse.Namespace) -> int:
     from phasewatch.hardware import measure, measurement_file, report, table  # noqa: PLC0415
 
     if options.name is None and options.memory is not None:
@@ -133,9 +133,9 @@ def _devices(options: argparse.Namespace) -> int:
     if options.name is not None and options.measure:
         raise ConfigError([Problem("--measure", "measures this machine; leave the NAME out")])
     if options.name is not None:
-        known, text = report.describe_name(options.name, options.memory, measurement_file.load_stored_measurement())
-        (sys.stdout if known else sys.stderr).write(f"{text}\n")
-        return OK if known else INVALID
+        is_known, text = report.describe_name(options.name, options.memory, measurement_file.load_stored_measurement())
+        (sys.stdout if is_known else sys.stderr).write(f"{text}\n")
+        return OK if is_known else INVALID
     if options.measure:
         measurement = measure.measure_memory_bandwidth()
         text = report.format_measurement(measurement, measurement_file.store_measurement(measurement))
@@ -145,21 +145,21 @@ def _devices(options: argparse.Namespace) -> int:
     return OK
 
 
-def _demo(options: argparse.Namespace) -> int:
+def _run_demo(options: argparse.Namespace) -> int:
     from phasewatch.base import log  # noqa: PLC0415
     from phasewatch.demo import prometheus, run  # noqa: PLC0415
     from phasewatch.web.server import bind  # noqa: PLC0415
 
-    setup = prometheus.find_prometheus() if options.with_prometheus else None
+    prometheus_setup = prometheus.find_prometheus() if options.with_prometheus else None
     log.configure(options.log_level, options.log_format)
     host, port = options.web_listen_address
     bound = bind(host, port)
-    settings = run.DemoSettings(host, bound.getsockname()[1], options.seed, options.servers, setup)
+    settings = run.DemoSettings(host, bound.getsockname()[1], options.seed, options.servers, prometheus_setup)
     asyncio.run(run.run(settings, bound))
     return OK
 
 
-def _assets(options: argparse.Namespace) -> int:
+def _export_assets(options: argparse.Namespace) -> int:
     from phasewatch import assets  # noqa: PLC0415
 
     outcome = assets.export(options.directory, force=options.force)
@@ -169,26 +169,26 @@ def _assets(options: argparse.Namespace) -> int:
 
 
 def _choose_recorded_target(options: argparse.Namespace) -> Target:
-    """The target to record: by name from the file, or an address that needs no file.
+    """Choose the target to record: by name from the file, or by address without a file.
 
     Raises:
-        ConfigError: there is no such target, or the address cannot be used.
+        ConfigError: there is no such target, or the address is not valid.
     """
-    wanted, rules = options.target, backends.list_rules()
-    if "://" not in wanted:
+    name_or_url, rules = options.target, backends.list_rules()
+    if "://" not in name_or_url:
         config = load_config_or_default(options.config_file, rules)
-        return _find_named(config, wanted, "an address begins with http:// or https://; ")
+        return _find_named(config, name_or_url, "an address begins with http:// or https://; ")
     try:
-        return resolve_target({"name": "recording", "backend": _list_recordable()[0], "url": wanted}, rules)
+        return resolve_target({"name": "recording", "backend": _list_recordable()[0], "url": name_or_url}, rules)
     except ConfigError as error:
         raise ConfigError([Problem("--target", problem.message) for problem in error.problems]) from error
 
 
 def _choose_played_target(options: argparse.Namespace) -> Target:
-    """The target of the configuration that a recording plays.
+    """Choose the target of the configuration that a recording plays.
 
     Raises:
-        ConfigError: the file has no such target, or several and none was named.
+        ConfigError: the file has no such target, or it has several and none was named.
     """
     config = load_config(options.config_file, backends.list_rules())
     if options.target is not None:
@@ -200,15 +200,15 @@ def _choose_played_target(options: argparse.Namespace) -> Target:
 
 
 def _list_recordable() -> list[str]:
-    """Backends whose servers have pages of metrics to record and replay."""
+    """List the backends whose servers have pages of metrics to record and replay."""
     return [backend.name for backend in backends.BACKENDS if backend.create_recorder is not None]
 
 
 def _require_pages(target: Target) -> Target:
-    """The target, if its server has pages of metrics to record and replay.
+    """Return the target if its server has pages of metrics to record and replay.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the server has none.
     """
     recordable = _list_recordable()
     if target.backend not in recordable:
@@ -231,7 +231,7 @@ _COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "check": _check,
     "record": _record,
     "replay": _replay,
-    "devices": _devices,
-    "demo": _demo,
-    "assets": _assets,
+    "devices": _show_devices,
+    "demo": _run_demo,
+    "assets": _export_assets,
 }

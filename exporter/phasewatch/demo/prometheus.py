@@ -63,7 +63,7 @@ def find_rules() -> Path:
     Raises:
         AssetError: it is missing.
     """
-    return assets.folder() / "alerts" / "rules"
+    return assets.find_folder() / "alerts" / "rules"
 
 
 def build_configuration(rules: Path, prometheus: str, exporter: str, vllms: Mapping[str, str]) -> dict[str, Any]:

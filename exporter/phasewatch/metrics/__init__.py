@@ -1,1 +1,1 @@
-"""The table of metrics, and how each is read from a snapshot."""
+"""The table of metrics, and the conversion of snapshots into metric families."""

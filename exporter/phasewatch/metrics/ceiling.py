@@ -1,24 +1,26 @@
-"""The rows of our metric table about the ceilings: facts of devices and model, limits, and how near an engine comes."""
+"""Metrics about hardware ceilings: facts of devices and models, limits, and utilization."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.metrics.descriptor import ENGINE_LABELS, EngineMetric, MetricSample, describe_engine_gauge
-from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
 
 
-def _labelled(name: str, label: str, text: str, read: Callable[[Ceiling], Mapping[str, float]]) -> EngineMetric:
-    """A gauge with one value for each value of a label."""
+def _describe_labelled_gauge(
+    name: str, label: str, text: str, read: Callable[[Ceiling], Mapping[str, float]]
+) -> EngineMetric:
+    """Describe an engine gauge with one sample for each value of an additional label."""
 
-    def samples(engine: EngineSnapshot) -> Iterator[MetricSample]:
-        for found, value in read(engine.ceiling).items():
-            yield {label: str(found)}, value
+    def list_samples(engine: EngineSnapshot) -> Iterator[MetricSample]:
+        for label_value, value in read(engine.ceiling).items():
+            yield {label: str(label_value)}, value
 
-    return EngineMetric(name, text, "gauge", (*ENGINE_LABELS, label), samples)
+    return EngineMetric(name, text, "gauge", (*ENGINE_LABELS, label), list_samples)
 
 
-def _device_info(engine: EngineSnapshot) -> Iterator[MetricSample]:
+def _list_device_info(engine: EngineSnapshot) -> Iterator[MetricSample]:
     if engine.ceiling.device_info is not None:
         name, count = engine.ceiling.device_info
         yield {"device": name, "count": str(count)}, 1.0
@@ -30,26 +32,26 @@ CEILING_METRICS: Final = (
         "1, with the device that serves the model and how many of it the target has.",
         "gauge",
         (*ENGINE_LABELS, "device", "count"),
-        _device_info,
+        _list_device_info,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_device_memory_bandwidth_bytes_per_second",
         "source",
         "Memory bandwidth of all devices that serve the engine together; source says where it is from.",
-        lambda found: found.device_memory_bandwidth_bytes_per_second,
+        lambda ceiling: ceiling.device_memory_bandwidth_bytes_per_second,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_device_flops_per_second",
         "source",
         "Dense operations per second of all devices that serve the engine together, at the precision that "
         "the model is computed in; source says where it is from.",
-        lambda found: found.device_flops_per_second,
+        lambda ceiling: ceiling.device_flops_per_second,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_weight_bytes",
         "source",
         "Bytes of all weights of the model; source says where it is from.",
-        lambda found: found.weight_bytes,
+        lambda ceiling: ceiling.weight_bytes,
     ),
     describe_engine_gauge(
         "llm_weight_read_bytes",
@@ -57,47 +59,47 @@ CEILING_METRICS: Final = (
         "stream while idle; for a mixture of experts an estimate.",
         lambda engine: engine.ceiling.weight_read_bytes,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_kv_cache_bytes_per_token",
         "source",
         "Bytes of keys and values that a token takes in the KV cache, all devices together; source says where it is "
         "from.",
-        lambda found: found.kv_cache_bytes_per_token,
+        lambda ceiling: ceiling.kv_cache_bytes_per_token,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_decode_ceiling_tokens_per_second",
         "basis",
         "Most tokens per second that memory allows one stream without speculation: bandwidth / bytes per step. Basis "
         "weights: all weights but the experts that a token does not use. Basis read: the weights and KV cache that a "
         "mean step of the window read.",
-        lambda found: found.decode_ceiling_tokens_per_second,
+        lambda ceiling: ceiling.decode_ceiling_tokens_per_second,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_decode_ceiling_ratio",
         "basis",
         "llm_decode_tokens_per_second / llm_decode_ceiling_tokens_per_second over the window. Above 1 is a finding: "
         "speculation, a mixture of experts, or wrong facts.",
-        lambda found: found.decode_ceiling_ratio,
+        lambda ceiling: ceiling.decode_ceiling_ratio,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_memory_read_bytes_per_second",
         "source",
         "Bytes of weights and KV cache read per second over the window, all devices together. Source derived: engine "
         "steps x bytes per step. Source engine: vLLM estimated_read_bytes_per_gpu, activations included.",
-        lambda found: found.memory_read_bytes_per_second,
+        lambda ceiling: ceiling.memory_read_bytes_per_second,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_memory_bandwidth_utilization_ratio",
         "source",
         "Model bandwidth utilization (MBU) over the window: llm_memory_read_bytes_per_second / memory bandwidth.",
-        lambda found: found.memory_bandwidth_utilization_ratio,
+        lambda ceiling: ceiling.memory_bandwidth_utilization_ratio,
     ),
-    _labelled(
+    _describe_labelled_gauge(
         "llm_compute_utilization_ratio",
         "source",
         "Model FLOPs utilization (MFU) over the window: operations that the tokens took / operations that the devices "
         "can do. Source derived: from tokens and parameters. Source engine: vLLM estimated_flops_per_gpu.",
-        lambda found: found.compute_utilization_ratio,
+        lambda ceiling: ceiling.compute_utilization_ratio,
     ),
     describe_engine_gauge(
         "llm_prefill_ceiling_tokens_per_second",

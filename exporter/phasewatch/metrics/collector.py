@@ -1,7 +1,6 @@
-"""The one table of our metrics, and the families that /metrics shows, built anew from immutable snapshots each time.
+"""The table of all metrics, and the metric families of /metrics, built from snapshots at every request.
 
-`TABLE` is what docs/metrics.md is tested against. A number that is not known now has no sample: neither 0, nor NaN, nor
-the value of before.
+docs/metrics.md is tested against `TABLE`. An unknown value has no sample: neither 0, nor NaN, nor the previous value.
 """
 
 import math
@@ -31,37 +30,41 @@ TABLE: Final[tuple[Metric, ...]] = (*TARGET_METRICS, *ENGINE_METRICS, *MODEL_MET
 
 
 def build_target_families(snapshots: Sequence[TargetSnapshot]) -> Iterator[Family]:
-    """The families about targets and their engines. Optional targets that never answered are left out."""
+    """Build the families about targets, engines and models. Optional targets that never answered are left out."""
     visible = [target for target in snapshots if target.answered or not target.optional]
-    shown = [({"target": target.name, "backend": target.backend}, target) for target in visible]
+    scopes = [({"target": target.name, "backend": target.backend}, target) for target in visible]
     for metric in TARGET_METRICS:
-        yield from _family(metric, ((labels, metric.read(target)) for labels, target in shown))
+        yield from _build_family(metric, ((labels, metric.read(target)) for labels, target in scopes))
     engines = [
-        ({**labels, **_engine_labels(engine.key)}, engine) for labels, target in shown for engine in target.engines
+        ({**labels, **_create_engine_labels(engine.key)}, engine)
+        for labels, target in scopes
+        for engine in target.engines
     ]
     for engine_metric in ENGINE_METRICS:
-        yield from _family(engine_metric, ((labels, engine_metric.read(engine)) for labels, engine in engines))
-    models = [({**labels, "model_name": model.name}, model) for labels, target in shown for model in target.models]
+        yield from _build_family(engine_metric, ((labels, engine_metric.read(engine)) for labels, engine in engines))
+    models = [({**labels, "model_name": model.name}, model) for labels, target in scopes for model in target.models]
     for model_metric in MODEL_METRICS:
-        yield from _family(model_metric, ((labels, model_metric.read(model)) for labels, model in models))
+        yield from _build_family(model_metric, ((labels, model_metric.read(model)) for labels, model in models))
 
 
-def _engine_labels(key: EngineKey) -> dict[str, str]:
+def _create_engine_labels(key: EngineKey) -> dict[str, str]:
     engine = {} if key.engine is None else {"engine": key.engine}
     return {"model_name": key.model_name, **engine}
 
 
 def build_self_families(status: SelfStatus) -> Iterator[Family]:
-    """The families about the exporter itself, apart from process_* and python_*."""
+    """Build the families about the exporter itself, apart from process_* and python_*."""
     for metric in SELF_METRICS:
-        yield from _family(metric, [(NO_LABELS, metric.read(status))])
+        yield from _build_family(metric, [(NO_LABELS, metric.read(status))])
 
 
-def _family(metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[MetricSample]]]) -> Iterator[Family]:
+def _build_family(
+    metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[MetricSample]]]
+) -> Iterator[Family]:
     family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
     for scope, samples in parts:
         for labels, value in samples:
-            if not math.isfinite(value):  # absurd numbers on a page may have an infinite product
+            if not math.isfinite(value):  # implausibly large values on a page may overflow in a product
                 continue
             family.add_sample(metric.name, {**scope, **labels} if labels else dict(scope), value)
     if family.samples:
@@ -69,17 +72,17 @@ def _family(metric: Metric, parts: Iterable[tuple[Mapping[str, str], Iterable[Me
 
 
 class SnapshotCollector(Collector):
-    """Gives prometheus_client the families of the moment.
+    """A collector of prometheus_client that builds the families from the newest snapshots.
 
     Args:
-        view: returns the exporter's status and the newest snapshot of every target.
+        collect_snapshots: returns the exporter's status and the newest snapshot of every target.
     """
 
-    def __init__(self, view: Callable[[], tuple[SelfStatus, Sequence[TargetSnapshot]]]) -> None:
-        self._view = view
+    def __init__(self, collect_snapshots: Callable[[], tuple[SelfStatus, Sequence[TargetSnapshot]]]) -> None:
+        self._collect_snapshots = collect_snapshots
 
     def collect(self) -> Iterator[Family]:
-        """Build every family from one consistent view."""
-        status, snapshots = self._view()
+        """Build all families from one consistent set of snapshots."""
+        status, snapshots = self._collect_snapshots()
         yield from build_target_families(snapshots)
         yield from build_self_families(status)

@@ -1,19 +1,28 @@
-"""What a row of our metric table is: its name and words, and how its samples are read from a snapshot."""
+"""Descriptions of metrics: name, help, type and labels, and how samples are read from a snapshot."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from phasewatch.analysis.latency import Latency
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
+from phasewatch.snapshot.target import TargetSnapshot
 
 MetricSample = tuple[Mapping[str, str], float]
-"""Labels beyond those of the scope, and the value."""
+"""Labels in addition to those of the scope, and the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfStatus:
-    """What the exporter says of itself; times are Unix seconds."""
+    """Status of the exporter.
+
+    Attributes:
+        version: its version.
+        reload_successful: whether the newest attempt to load the configuration succeeded.
+        reload_success_time: Unix time at which the configuration in force was loaded.
+        scrapes_missed: scrapes skipped because the previous one was still running.
+    """
 
     version: str
     reload_successful: bool
@@ -23,13 +32,14 @@ class SelfStatus:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A row of the table, without the way its value is read.
+    """A row of the table, without how its samples are read.
 
     Attributes:
-        name: as on the page.
-        help: what it means, over which time, and where it comes from.
-        kind: `gauge`, `counter`, or `summary` for quantiles taken by us: promtool demands that type for the label.
-        labels: all labels, those of the scope first. A server that has no such thing leaves a label out.
+        name: full name, as on /metrics.
+        help: meaning, window and source of the value.
+        kind: `gauge`, `counter`, or `summary` for quantiles that we compute: promtool requires that type for the label
+            `quantile`.
+        labels: all labels, those of the scope first. A label without a value for a server is omitted.
     """
 
     name: str
@@ -54,7 +64,7 @@ class TargetMetric(Metric):
 
 @dataclass(frozen=True, slots=True)
 class ModelMetric(Metric):
-    """A metric about one model of a target that has no engines of its own."""
+    """A metric about one model of a target that manages models (Ollama)."""
 
     read: Callable[[ModelSnapshot], Iterable[MetricSample]]
 
@@ -72,35 +82,35 @@ NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 def list_optional(value: float | None) -> tuple[MetricSample, ...]:
-    """The samples of a number that may be unknown."""
+    """List the sample of a value: none if it is unknown."""
     return () if value is None else ((NO_LABELS, value),)
 
 
 def describe_target_gauge(name: str, text: str, read: Callable[[TargetSnapshot], float | None]) -> TargetMetric:
-    """A gauge about a target that has at most one value."""
+    """Describe a gauge with at most one sample per target."""
     return TargetMetric(name, text, "gauge", TARGET_LABELS, lambda target: list_optional(read(target)))
 
 
 def describe_engine_gauge(name: str, text: str, read: Callable[[EngineSnapshot], float | None]) -> EngineMetric:
-    """A gauge about an engine that has at most one value."""
+    """Describe a gauge with at most one sample per engine."""
     return EngineMetric(name, text, "gauge", ENGINE_LABELS, lambda engine: list_optional(read(engine)))
 
 
 def describe_self_metric(name: str, kind: str, text: str, read: Callable[[SelfStatus], float]) -> SelfMetric:
-    """A metric about the exporter that always has one value."""
+    """Describe a metric about the exporter with exactly one sample."""
     return SelfMetric(name, text, kind, (), lambda status: list_optional(read(status)))
 
 
 def describe_latency(
     name: str, what: str, source: str, read: Callable[[EngineSnapshot], Latency]
 ) -> tuple[EngineMetric, ...]:
-    """The two rows of a latency: by quantile, and its mean.
+    """Describe the two metrics of a latency: quantiles and mean.
 
     Args:
-        name: between `llm_` and the unit.
-        what: begins both help texts.
-        source: upstream's name of it.
-        read: finds it in a reading.
+        name: name of the metric without `llm_` and the unit.
+        what: meaning of the latency, with which both help texts begin.
+        source: upstream metric.
+        read: gets the latency from an engine's snapshot.
     """
     return (
         EngineMetric(
@@ -109,7 +119,7 @@ def describe_latency(
             f"upper edge, in the last its lower edge ({source}).",
             "summary",
             (*ENGINE_LABELS, "quantile"),
-            lambda engine: [({"quantile": str(order)}, found.value) for order, found in read(engine).quantiles],
+            lambda engine: [({"quantile": str(order)}, quantile.value) for order, quantile in read(engine).quantiles],
         ),
         describe_engine_gauge(
             f"llm_{name}_mean_seconds", f"{what}, mean over the window ({source}).", lambda engine: read(engine).mean

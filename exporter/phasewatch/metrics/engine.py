@@ -1,4 +1,4 @@
-"""The rows of our metric table about engines: phases, latencies, queue and cache."""
+"""Metrics about engines: phases, latencies, queue, KV cache and saturation."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,20 +11,20 @@ from phasewatch.metrics.descriptor import (
     describe_engine_gauge,
     describe_latency,
 )
-from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
 
 
-def _inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
-    """All lower edges before all upper ones: OpenMetrics wants the samples of one label set together."""
+def _list_inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
+    """List all lower edges before all upper ones: OpenMetrics requires samples of one label set to be adjacent."""
     quantiles = engine.latencies.inter_token.quantiles
-    for order, found in quantiles:
-        yield {"quantile": str(order), "bound": "lower"}, found.lower
-    for order, found in quantiles:
-        if found.upper is not None:
-            yield {"quantile": str(order), "bound": "upper"}, found.upper
+    for order, quantile in quantiles:
+        yield {"quantile": str(order), "bound": "lower"}, quantile.lower
+    for order, quantile in quantiles:
+        if quantile.upper is not None:
+            yield {"quantile": str(order), "bound": "upper"}, quantile.upper
 
 
-def _saturation(engine: EngineSnapshot) -> Iterator[MetricSample]:
+def _list_saturation_states(engine: EngineSnapshot) -> Iterator[MetricSample]:
     for state in SaturationState if engine.state is not None else ():
         yield {"state": state.value}, float(state is engine.state)
 
@@ -119,7 +119,7 @@ LATENCY_METRICS: Final = (
         "one, with a lower edge of 0 at most the upper one.",
         "summary",
         (*ENGINE_LABELS, "quantile", "bound"),
-        _inter_token_bounds,
+        _list_inter_token_bounds,
     ),
     *describe_latency(
         "queue_time",
@@ -198,6 +198,6 @@ LOAD_METRICS: Final = (
         "1 for the state that the engine is in, 0 for the others: why requests wait, if they do.",
         "gauge",
         (*ENGINE_LABELS, "state"),
-        _saturation,
+        _list_saturation_states,
     ),
 )

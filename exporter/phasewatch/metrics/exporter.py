@@ -1,4 +1,4 @@
-"""The rows of our metric table about the exporter itself."""
+"""Metrics about the exporter itself."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The rows of our metric table about targets: whether they answer, and what they say of themselves."""
+"""Metrics about targets: whether they answer, and what they report about themselves."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,31 +7,31 @@ from phasewatch.metrics.descriptor import TARGET_LABELS, MetricSample, TargetMet
 from phasewatch.snapshot.target import TargetSnapshot
 
 
-def _target_info(target: TargetSnapshot) -> Iterator[MetricSample]:
+def _list_target_info(target: TargetSnapshot) -> Iterator[MetricSample]:
     if target.facts.version is not None:
         yield {"version": target.facts.version}, 1.0
 
 
-def _model_info(target: TargetSnapshot) -> Iterator[MetricSample]:
+def _list_model_info(target: TargetSnapshot) -> Iterator[MetricSample]:
     for name in sorted({engine.key.model_name for engine in target.engines} & target.facts.models.keys()):
-        model = target.facts.models[name]
-        length = "" if model.max_model_len is None else str(model.max_model_len)
-        yield {"model_name": name, "root": model.root or "", "max_model_len": length}, 1.0
-    for reading in target.models:
-        if reading.digest is not None and reading.details is not None:
+        served = target.facts.models[name]
+        length = "" if served.max_model_len is None else str(served.max_model_len)
+        yield {"model_name": name, "root": served.root or "", "max_model_len": length}, 1.0
+    for model in target.models:
+        if model.digest is not None and model.details is not None:
             yield (
                 {
-                    "model_name": reading.name,
-                    "digest": reading.digest,
-                    "quantization": reading.details.quantization,
-                    "parameter_size": reading.details.parameter_size,
-                    "family": reading.details.family,
+                    "model_name": model.name,
+                    "digest": model.digest,
+                    "quantization": model.details.quantization,
+                    "parameter_size": model.details.parameter_size,
+                    "family": model.details.family,
                 },
                 1.0,
             )
 
 
-def _errors(target: TargetSnapshot) -> Iterator[MetricSample]:
+def _list_errors(target: TargetSnapshot) -> Iterator[MetricSample]:
     for reason, count in target.errors.items():
         yield {"reason": reason.value}, float(count)
 
@@ -47,7 +47,7 @@ TARGET_METRICS: Final = (
         "1, with the version that the server tells (vLLM /version, Ollama /api/version).",
         "gauge",
         (*TARGET_LABELS, "version"),
-        _target_info,
+        _list_target_info,
     ),
     TargetMetric(
         "llm_model_info",
@@ -63,7 +63,7 @@ TARGET_METRICS: Final = (
             "parameter_size",
             "family",
         ),
-        _model_info,
+        _list_model_info,
     ),
     describe_target_gauge(
         "llm_target_scrape_duration_seconds",
@@ -80,6 +80,6 @@ TARGET_METRICS: Final = (
         "Scrapes that failed, by reason.",
         "counter",
         (*TARGET_LABELS, "reason"),
-        _errors,
+        _list_errors,
     ),
 )

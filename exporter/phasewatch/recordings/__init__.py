@@ -1,1 +1,1 @@
-"""Recordings of a server: their format, making them, replaying them."""
+"""Recordings of a server: format, recording and replay."""

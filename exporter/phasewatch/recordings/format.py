@@ -1,10 +1,10 @@
-"""The recording format: JSON lines, plain, gzip or xz; a header, then one line per scrape.
+"""The format of recordings: JSON lines, plain or compressed with gzip or xz; a header, then one line per scrape.
 
     {"kind": "header", "engine": "vllm", "version": "0.32.0", ...}
     {"kind": "scrape", "t": 12.0, "took": 0.02, "status": 200, "body": "..."}
     {"kind": "scrape", "t": 13.0, "error": "connect"}
 
-`t` is when the scrape was sent, in seconds since the start on a monotonic clock; `took` how long it lasted.
+`t` is the time at which the scrape was sent, in monotonic seconds since the start; `took` its duration in seconds.
 """
 
 import gzip
@@ -21,7 +21,7 @@ from phasewatch.scrape.http import Response
 
 _ERROR_NAMES: Final[Mapping[str, Reason]] = {
     **{reason.value: reason for reason in Reason},
-    # What other recorders call their errors; anything else broke the connection.
+    # Names used by other recorders; any other error counts as a broken connection.
     "TimeoutError": Reason.TIMEOUT,
     "ServerTimeoutError": Reason.TIMEOUT,
     "ConnectTimeout": Reason.TIMEOUT,
@@ -30,18 +30,18 @@ _ERROR_NAMES: Final[Mapping[str, Reason]] = {
     "ClientConnectorCertificateError": Reason.TLS,
 }
 
-
-_BEYOND_TIME: Final = 1e12
+_LARGEST_NUMBER: Final = 1e12
+"""Numbers from here on are not accepted as times, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingHeader:
-    """What a recording says of itself.
+    """The header of a recording.
 
     Attributes:
-        backend: which kind of server it is of; the key is called `engine` in the file.
-        wall_start: Unix time of t = 0; None if it was not noted.
-        keys: the whole first line.
+        backend: kind of the recorded server; the key `engine` of the file.
+        wall_start: Unix time of t = 0; None if it was not recorded.
+        keys: all keys of the first line.
     """
 
     backend: Any
@@ -51,7 +51,13 @@ class RecordingHeader:
 
 @dataclass(frozen=True, slots=True)
 class RecordedScrape:
-    """One scrape: when it was sent, how many seconds it took, and the response or the error that ended it."""
+    """One recorded scrape.
+
+    Attributes:
+        time: time at which it was sent, seconds since the start.
+        took: duration, seconds.
+        outcome: the response, or the error.
+    """
 
     time: float
     took: float
@@ -59,18 +65,18 @@ class RecordedScrape:
 
     @property
     def response(self) -> Response | None:
-        """The response; None for a scrape that failed."""
+        """The response; None for a failed scrape."""
         return self.outcome if isinstance(self.outcome, Response) else None
 
 
 class RecordingReader:
-    """A recording, read line by line.
+    """Reads a recording line by line.
 
     Args:
-        path: ends in .jsonl, .jsonl.gz or .jsonl.xz.
+        path: file that ends in .jsonl, .jsonl.gz or .jsonl.xz.
 
     Raises:
-        RecordingError: it cannot be read or is no recording.
+        RecordingError: the file cannot be read or is not a recording.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,25 +85,25 @@ class RecordingReader:
         number, first = next(self._lines, (1, {}))
         if first.get("kind") != "header":
             raise RecordingError(f'{path}:{number}: no recording: expected a first line with "kind": "header"')
-        # Recordings of other programs may leave the engine out: only vLLM had recordings then.
+        # Recordings by other tools, all of them of vLLM, may lack the key.
         self.header = RecordingHeader(
             backend=first.get("engine", "vllm"), wall_start=_parse_number(first.get("wall_start")), keys=first
         )
 
-    def scrapes(self) -> Iterator[RecordedScrape]:
-        """Every scrape, in order.
+    def read_scrapes(self) -> Iterator[RecordedScrape]:
+        """Read every scrape, in order.
 
         Raises:
-            RecordingError: a line is no scrape, or time does not go forward.
+            RecordingError: a line is not valid, or the times do not increase.
         """
-        before = -1.0
+        previous = -1.0
         for number, line in self._lines:
             if line.get("kind") != "scrape":
                 continue
-            scrape = self._scrape(number, line)
-            if scrape.time <= before:
+            scrape = self._parse_scrape(number, line)
+            if scrape.time <= previous:
                 raise RecordingError(f"{self.path}:{number}: t must be above that of the scrape before")
-            before = scrape.time
+            previous = scrape.time
             yield scrape
 
     def _read(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -105,7 +111,7 @@ class RecordingReader:
         try:
             with _open(self.path, "rt") as file:
                 for number, text in enumerate(file, start=1):
-                    yield number, self._object(number, text)
+                    yield number, self._parse_line(number, text)
         except (OSError, EOFError, lzma.LZMAError) as error:
             reason = getattr(error, "strerror", None) or error
             where = f" after line {number}" if number else ""
@@ -113,7 +119,7 @@ class RecordingReader:
         except UnicodeDecodeError as error:
             raise RecordingError(f"{self.path}: is not UTF-8 text after line {number}: {error.reason}") from error
 
-    def _object(self, number: int, text: str) -> dict[str, Any]:
+    def _parse_line(self, number: int, text: str) -> dict[str, Any]:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -122,7 +128,7 @@ class RecordingReader:
             raise RecordingError(f"{self.path}:{number}: expected an object")
         return line
 
-    def _scrape(self, number: int, line: Mapping[str, Any]) -> RecordedScrape:
+    def _parse_scrape(self, number: int, line: Mapping[str, Any]) -> RecordedScrape:
         time, took = _parse_number(line.get("t")), _parse_number(line.get("took", 0.0))
         if time is None or took is None or took < 0:
             raise RecordingError(f"{self.path}:{number}: expected numbers for t and took")
@@ -136,12 +142,12 @@ class RecordingReader:
 
 
 def _parse_number(value: object) -> float | None:
-    """A finite number of a sensible size."""
-    return float(value) if isinstance(value, int | float) and abs(value) < _BEYOND_TIME else None
+    """Parse a finite number of a plausible size; None for anything else."""
+    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER else None
 
 
 def _encode_body(body: str) -> bytes:
-    """The bytes of a body: those that were no UTF-8 are kept as `RecordingWriter` wrote them."""
+    """Encode a body as the original bytes; `RecordingWriter` keeps bytes that are not UTF-8 as surrogates."""
     try:
         return body.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -154,14 +160,14 @@ def _create_error(name: str) -> ScrapeError:
 
 
 class RecordingWriter:
-    """Writes a recording; a context manager that leaves a readable file however it is left.
+    """Writes a recording; a context manager that leaves a readable file in every case.
 
-    It writes beside the file and takes its place at the end, so that a file of that name is not lost to a recording
-    that holds not a single answer.
+    It writes to a temporary file beside `path` and replaces `path` at the end, but only if there was a response: an
+    existing file is not lost to an empty recording.
 
     Args:
-        path: ends in .jsonl, .jsonl.gz or .jsonl.xz.
-        header: facts for the first line.
+        path: file that ends in .jsonl, .jsonl.gz or .jsonl.xz.
+        header: keys of the first line.
 
     Raises:
         RecordingError: the file cannot be written.
@@ -169,24 +175,33 @@ class RecordingWriter:
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self._path = path
-        special = path.exists() and not path.is_file()
-        self._written = path if special else path.with_name(f".{path.name}")
+        is_special = path.exists() and not path.is_file()
+        self._temporary = path if is_special else path.with_name(f".{path.name}")
         self._responses = 0
         try:
-            self._file = _open(self._written, "wt")
+            self._file = _open(self._temporary, "wt")
         except OSError as error:
             raise RecordingError(f"{path}: cannot be written: {error.strerror}") from error
         self._write({"kind": "header", **header})
 
     def write_response(self, time: float, took: float, response: Response) -> None:
-        """Keep a response."""
+        """Write a response.
+
+        Args:
+            time: time at which the scrape was sent, seconds since the start.
+            took: duration, seconds.
+            response: the response.
+
+        Raises:
+            RecordingError: the file cannot be written.
+        """
         body = response.body.decode("utf-8", "surrogateescape")
         line = {"t": time, "took": took, "status": response.status, "content_type": response.content_type, "body": body}
         self._write({"kind": "scrape", **line})
         self._responses += 1
 
     def write_error(self, time: float, took: float, error: ScrapeError) -> None:
-        """Keep a failure."""
+        """Write a failure; arguments and errors as in `write_response`."""
         self._write({"kind": "scrape", "t": time, "took": took, "error": error.reason.value})
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -203,8 +218,8 @@ class RecordingWriter:
     ) -> None:
         try:
             self._file.close()
-            if self._written != self._path:
-                self._written.replace(self._path) if self._responses else self._written.unlink()
+            if self._temporary != self._path:
+                self._temporary.replace(self._path) if self._responses else self._temporary.unlink()
         except OSError as failure:
             raise RecordingError(f"{self._path}: cannot be written: {failure.strerror}") from failure
 
@@ -213,7 +228,7 @@ def _open(path: Path, mode: str) -> TextIO:
     file: Any
     match path.suffix:
         case ".xz":
-            file = lzma.open(path, mode, encoding="utf-8")  # noqa: SIM115  # closed by whoever opened it here
+            file = lzma.open(path, mode, encoding="utf-8")  # noqa: SIM115  # closed by the caller
         case ".gz":
             file = gzip.open(path, mode, encoding="utf-8")  # noqa: SIM115  # same
         case _:

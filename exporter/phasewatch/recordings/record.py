@@ -1,4 +1,4 @@
-"""`phasewatch record`: keeps a real server's pages, to study later or attach to a report."""
+"""`phasewatch record`: writes a server's pages of metrics to a file."""
 
 import asyncio
 import signal
@@ -19,22 +19,29 @@ from phasewatch.snapshot.target import ServerFacts
 
 @dataclass(frozen=True)
 class RecordingOutcome:
-    """How a recording went: scrapes made, those that failed, those whose page can be used, and the newest error."""
+    """Result of a recording.
+
+    Attributes:
+        scrapes: scrapes made.
+        failed: scrapes without a page.
+        usable: scrapes with a page that can be parsed.
+        last_error: the newest error.
+    """
 
     scrapes: int = 0
     failed: int = 0
-    good: int = 0
+    usable: int = 0
     last_error: ScrapeError | None = None
 
 
 async def record(target: Target, *, duration: float, interval: float, output: Path) -> RecordingOutcome:
-    """Scrape a server at a fixed pace and write what it says; SIGINT or SIGTERM ends it early and keeps the file.
+    """Scrape a server at a fixed interval and write its pages; SIGINT or SIGTERM stops early and keeps the file.
 
     Args:
-        target: the server, of a kind that can be recorded.
-        duration: seconds to record for.
+        target: the server, of a kind with a recorder.
+        duration: length of the recording, seconds.
         interval: seconds between scrapes.
-        output: file to write; one that exists is replaced once there is a page to write.
+        output: file to write; an existing one is replaced once there is a page.
 
     Raises:
         RecordingError: the file cannot be written.
@@ -43,7 +50,7 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     create_recorder = find_backend(target.backend).create_recorder
-    assert create_recorder is not None  # noqa: S101  # the caller has made sure
+    assert create_recorder is not None  # noqa: S101  # checked by the caller
     recorder = create_recorder(target)
     planned = max(1, round(duration / interval))
     outcome = RecordingOutcome()
@@ -63,13 +70,13 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
 
 
 async def _fetch_facts(recorder: Recorder, stopped: asyncio.Event) -> ServerFacts:
-    """What the server says of itself, unless it takes longer than the user's patience."""
-    asked, end = asyncio.ensure_future(recorder.fetch_facts()), asyncio.ensure_future(stopped.wait())
-    await asyncio.wait({asked, end}, return_when=asyncio.FIRST_COMPLETED)
-    end.cancel()
-    if asked.done():
-        return asked.result()
-    asked.cancel()
+    """Fetch the server's facts; empty if the user stops the recording first."""
+    fetch, stop = asyncio.ensure_future(recorder.fetch_facts()), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({fetch, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if fetch.done():
+        return fetch.result()
+    fetch.cancel()
     return ServerFacts()
 
 
@@ -96,29 +103,29 @@ async def _wait(stopped: asyncio.Event, seconds: float) -> None:
 
 
 async def _scrape(
-    recorder: Recorder, writer: RecordingWriter, start: float, before: RecordingOutcome
+    recorder: Recorder, writer: RecordingWriter, start: float, outcome: RecordingOutcome
 ) -> RecordingOutcome:
     sent = time.monotonic()
-    made = replace(before, scrapes=before.scrapes + 1)
+    outcome = replace(outcome, scrapes=outcome.scrapes + 1)
     try:
         response = await recorder.fetch()
     except ScrapeError as error:
         writer.write_error(round(sent - start, 4), round(time.monotonic() - sent, 4), error)
-        return replace(made, failed=made.failed + 1, last_error=error)
+        return replace(outcome, failed=outcome.failed + 1, last_error=error)
     writer.write_response(round(sent - start, 4), round(time.monotonic() - sent, 4), response)
     try:
         recorder.parse_page(response)
     except ScrapeError as error:
-        return replace(made, last_error=error)
-    return replace(made, good=made.good + 1)
+        return replace(outcome, last_error=error)
+    return replace(outcome, usable=outcome.usable + 1)
 
 
 def _report_progress(outcome: RecordingOutcome, planned: int, interval: float) -> None:
-    """A line that is rewritten on a terminal; elsewhere one about every ten seconds."""
-    terminal = sys.stderr.isatty()
-    last = outcome.scrapes == planned
-    if terminal or last or outcome.scrapes % max(1, round(10 / interval)) == 0:
+    """Print the progress: a line that is rewritten on a terminal; elsewhere a new line about every ten seconds."""
+    is_terminal = sys.stderr.isatty()
+    is_last = outcome.scrapes == planned
+    if is_terminal or is_last or outcome.scrapes % max(1, round(10 / interval)) == 0:
         left = human_duration((planned - outcome.scrapes) * interval)
         line = f"recorded {outcome.scrapes} of {planned} scrapes, {outcome.failed} failed, {left} left"
-        sys.stderr.write(f"\r{line}\033[K{chr(10) if last else ''}" if terminal else f"{line}\n")
+        sys.stderr.write(f"\r{line}\033[K{chr(10) if is_last else ''}" if is_terminal else f"{line}\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`phasewatch replay`: runs a recording through the pipeline of `serve`."""
+"""`phasewatch replay`: feeds a recording to the pipeline of `serve`."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -19,86 +19,87 @@ from phasewatch.recordings.format import RecordingReader
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import TargetSnapshot
 
-SHORTEST_STEP: Final = 0.001
+SHORTEST_STEP_SECONDS: Final = 0.001
+"""Least time between the ends of two scrapes."""
 
 
 def replay(recording: RecordingReader, target: Target) -> Iterator[tuple[float, TargetSnapshot]]:
-    """What is known after each scrape of a recording, with its time `t`, failed scrapes included.
+    """Replay a recording: for each scrape, failed ones included, its time `t` and the snapshot after it.
 
     Args:
-        recording: plays the target.
-        target: gives the name, the window and what is known of the server; its address is not contacted.
+        recording: the recording that plays the target.
+        target: name, window and settings of the server; its address is not contacted.
 
     Raises:
-        RecordingError: the recording cannot be read to its end, or there is no replaying its kind of server.
+        RecordingError: the recording cannot be read to its end, or its kind of server cannot be replayed.
     """
     _, create_player = _find_player(recording)
     player = create_player(target, recording.header.keys)
     wall_start = recording.header.wall_start
     done = -1.0
-    for scrape in recording.scrapes():
-        # Other recorders may send a scrape before the one before has ended.
-        done = max(scrape.time + scrape.took, done + SHORTEST_STEP)
+    for scrape in recording.read_scrapes():
+        # Other recorders may send a scrape before the previous one has ended.
+        done = max(scrape.time + scrape.took, done + SHORTEST_STEP_SECONDS)
         timing = ScrapeTiming(scrape.time, done, None if wall_start is None else wall_start + done)
         yield scrape.time, player.play(scrape.outcome, timing)
 
 
 def create_target(recording: RecordingReader, name: str) -> Target:
-    """A target of which nothing is known but its name, for a recording to play.
+    """Create a target with default settings, for a recording to play.
 
     Raises:
-        ConfigError: the name cannot be used.
-        RecordingError: there is no replaying its kind of server.
+        ConfigError: the name is not valid.
+        RecordingError: its kind of server cannot be replayed.
     """
     keys = {"name": name, "backend": _find_player(recording)[0], "url": "http://recording.invalid"}
     return resolve_target(keys, backends.list_rules())
 
 
 def _find_player(recording: RecordingReader) -> tuple[str, Callable[[Target, Mapping[str, Any]], Player]]:
-    """Name of the backend that a recording is of, and what plays it.
+    """Find the name of a recording's backend and the function that creates its player.
 
     Raises:
-        RecordingError: there is no replaying its kind of server.
+        RecordingError: its kind of server cannot be replayed.
     """
-    wanted = recording.header.backend
+    backend_name = recording.header.backend
     players = {backend.name: backend.create_player for backend in backends.BACKENDS if backend.create_player}
     for name, create_player in players.items():
-        if name == wanted:
+        if name == backend_name:
             return name, create_player
-    known = ", ".join(players)
-    raise RecordingError(f"{recording.path}:1: a recording of {wanted!r}; this version replays {known} only")
+    supported = ", ".join(players)
+    raise RecordingError(f"{recording.path}:1: a recording of {backend_name!r}; this version replays {supported} only")
 
 
-def as_json(recording: RecordingReader, target: Target) -> Iterator[str]:
-    """One JSON object per scrape: `{"t": seconds, "metrics": [{"name", "labels", "value"}, ...]}`."""
-    for time, shown in replay(recording, target):
+def format_json(recording: RecordingReader, target: Target) -> Iterator[str]:
+    """Format each scrape as a JSON object: `{"t": seconds, "metrics": [{"name", "labels", "value"}, ...]}`."""
+    for time, snapshot in replay(recording, target):
         metrics = [
             {"name": sample.name, "labels": sample.labels, "value": sample.value}
-            for family in build_target_families([shown])
+            for family in build_target_families([snapshot])
             for sample in family.samples
         ]
         yield json.dumps({"t": time, "metrics": metrics})
 
 
-def as_openmetrics(recording: RecordingReader, target: Target) -> str:
-    """One OpenMetrics text with timestamps, for `promtool tsdb create-blocks-from openmetrics`.
+def format_openmetrics(recording: RecordingReader, target: Target) -> str:
+    """Format a recording as one OpenMetrics text with timestamps, for `promtool tsdb create-blocks-from openmetrics`.
 
-    Without a start time in the header the recording begins at the Unix epoch.
+    Without a start time in the header, timestamps count from the Unix epoch.
     """
     start = recording.header.wall_start or 0.0
     families: dict[str, Family] = {}
-    for time, shown in replay(recording, target):
-        for family in build_target_families([shown]):
-            whole = families.setdefault(family.name, Family(family.name, family.documentation, family.type))
-            whole.samples += [Sample(s.name, s.labels, s.value, start + time) for s in family.samples]
+    for time, snapshot in replay(recording, target):
+        for family in build_target_families([snapshot]):
+            merged = families.setdefault(family.name, Family(family.name, family.documentation, family.type))
+            merged.samples += [Sample(s.name, s.labels, s.value, start + time) for s in family.samples]
     registry = CollectorRegistry()
-    registry.register(_Families(list(families.values())))
+    registry.register(_FamilyCollector(list(families.values())))
     encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
     text: bytes = encode(registry)
     return text.decode()
 
 
-class _Families(Collector):
+class _FamilyCollector(Collector):
     def __init__(self, families: list[Family]) -> None:
         self._families = families
 

@@ -1,1 +1,1 @@
-"""What is shown of a target: immutable, and the same for every kind of server."""
+"""Immutable snapshots of targets, engines, models and probes, the same for every kind of server."""

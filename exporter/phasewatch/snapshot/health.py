@@ -1,4 +1,4 @@
-"""Whether a target answers: what each scrape, good or failed, changes. The same for every kind of server."""
+"""Health of a target: counters and errors that each scrape, successful or not, updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,13 @@ from phasewatch.base.errors import Reason, ScrapeError
 
 @dataclass(frozen=True, slots=True)
 class ScrapeTiming:
-    """When a scrape took place: `sent` and `done` monotonic, `wall` the Unix time at `done`, None if unknown."""
+    """Times of a scrape.
+
+    Attributes:
+        sent: monotonic seconds at which the request was sent.
+        done: monotonic seconds at which the scrape ended.
+        wall: Unix time at `done`; None if unknown.
+    """
 
     sent: float
     done: float
@@ -17,7 +23,14 @@ class ScrapeTiming:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A target's present run of failures: when it began, how many scrapes it cost, and the newest error."""
+    """The present run of failed scrapes of a target.
+
+    Attributes:
+        since: monotonic seconds at which the first of them ended.
+        failures: failed scrapes so far.
+        reason: reason of the newest failure.
+        message: message of the newest failure.
+    """
 
     since: float
     failures: int
@@ -27,7 +40,15 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a target's scrapes went. `trouble` is None while it is up; `answered` tells whether it ever was."""
+    """Results of a target's scrapes.
+
+    Attributes:
+        answered: whether any scrape has succeeded.
+        trouble: the present run of failures; None while the target is up.
+        errors: errors by reason, those of late scrapes included.
+        scrape_seconds: duration of the newest scrape; None before the first has ended.
+        last_success: Unix time of the newest successful scrape.
+    """
 
     answered: bool = False
     trouble: Trouble | None = None
@@ -42,19 +63,19 @@ class Health:
 
 
 def record_success(health: Health, timing: ScrapeTiming) -> Health:
-    """The health after a good scrape."""
+    """Record a successful scrape."""
     return replace(
         health, answered=True, trouble=None, scrape_seconds=timing.done - timing.sent, last_success=timing.wall
     )
 
 
 def record_late(health: Health, error: ScrapeError, timing: ScrapeTiming) -> Health:
-    """The health after a scrape of a server that lives, but was too busy to answer all of it: counted, and up."""
-    return record_success(_counted(health, error), timing)
+    """Record a scrape that a busy server answered in part: the error is counted, and the target is up."""
+    return record_success(_count_error(health, error), timing)
 
 
 def record_failure(health: Health, error: ScrapeError, timing: ScrapeTiming) -> Health:
-    """The health after a failed scrape."""
+    """Record a failed scrape."""
     before = health.trouble
     trouble = Trouble(
         since=before.since if before else timing.done,
@@ -62,8 +83,8 @@ def record_failure(health: Health, error: ScrapeError, timing: ScrapeTiming) -> 
         reason=error.reason,
         message=error.message,
     )
-    return replace(_counted(health, error), trouble=trouble, scrape_seconds=timing.done - timing.sent)
+    return replace(_count_error(health, error), trouble=trouble, scrape_seconds=timing.done - timing.sent)
 
 
-def _counted(health: Health, error: ScrapeError) -> Health:
+def _count_error(health: Health, error: ScrapeError) -> Health:
     return replace(health, errors={**health.errors, error.reason: health.errors[error.reason] + 1})

@@ -1,4 +1,6 @@
-"""Probe counters of one model and the reasons that label them; they outlive its time in memory, so that none falls."""
+"""Probe counters of one model and the reasons that label them. They are kept when the model is unloaded: counters must
+not decrease.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -65,7 +67,7 @@ class ProbeRecord:
         skipped: probes due but not sent, by reason.
         caused_reloads: probes that made the server load the model.
         success: whether the newest probe was answered; None before the first.
-        duration: duration of the newest probe by our clock, seconds.
+        duration: duration of the newest probe by our clock, seconds; None before the first.
         last_success: Unix time of the newest usable measurement.
         queue_seconds: queueing time of the newest answered probe.
         load_seconds: duration of the newest model load that a probe observed.

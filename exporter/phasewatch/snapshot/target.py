@@ -1,33 +1,25 @@
-"""What /metrics and the landing page show of a target: immutable, and the same for every kind of server."""
+"""The snapshot of a target, from which /metrics and the landing page are rendered."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from phasewatch.analysis.ceiling import Ceiling
-from phasewatch.analysis.latency import Latencies
-from phasewatch.analysis.phases import Phases
-from phasewatch.analysis.queue import Load
-from phasewatch.analysis.samples import EngineKey
-from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import Reason
 from phasewatch.base.units import human_duration
 from phasewatch.config.settings import ServerSettings, Target
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Health, Trouble
-from phasewatch.snapshot.models import ModelDetails
-from phasewatch.snapshot.probes import ProbeRecord
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """What a server says of a model: `root` is the path or hub name it was loaded from."""
-
-    root: str | None = None
-    max_model_len: int | None = None
+from phasewatch.snapshot.models import ModelSnapshot, ServedModel
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself, apart from its metrics. Empty until it was asked."""
+    """Facts that a server gives about itself outside its metrics; empty until it has been asked.
+
+    Attributes:
+        version: its version.
+        models: the models that it serves, by name.
+        server: its settings, as far as it exposes them.
+    """
 
     version: str | None = None
     models: Mapping[str, ServedModel] = field(default_factory=dict)
@@ -35,53 +27,24 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSnapshot:
-    """All that is known of one engine now. `state` is None where a server does not tell what waits for what."""
-
-    key: EngineKey
-    phases: Phases = field(default_factory=Phases)
-    latencies: Latencies = field(default_factory=Latencies)
-    load: Load = field(default_factory=Load)
-    ceiling: Ceiling = field(default_factory=Ceiling)
-    token_stall_seconds: float | None = None
-    state: SaturationState | None = None
-    asleep: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSnapshot:
-    """What an Ollama says of one of its models, and what was counted of its probes; None where it is not known.
+class TargetSnapshot:
+    """The present state of a target.
 
     Attributes:
-        name: what it is called on our pages.
-        digest: of its manifest.
-        details: what it is.
-        loaded: 1 in memory, 0 on disk alone; None for one that runs elsewhere.
-        bytes: all that it takes in memory.
-        vram_bytes: of that, on the devices.
-        gpu_ratio: that share.
-        context_length_tokens: with which it was loaded.
-        expiry: Unix time at which it will be unloaded.
-        prefill_fixed_seconds: what a prompt costs whatever its length, from the newest two lengths.
-        probe: of its probes, if there was one or one was skipped.
+        name: the target's name in the configuration.
+        backend: its kind of server.
+        url: its address.
+        optional: whether it is hidden until it has answered once.
+        answered: whether it has ever answered.
+        up: whether the newest scrape succeeded; None before the first has ended.
+        trouble: the present run of failures; None while it is up.
+        errors: failed scrapes by reason.
+        scrape_seconds: duration of the newest scrape.
+        last_success: Unix time of the newest successful scrape.
+        facts: what the server reports about itself.
+        engines: its engines.
+        models: its models, where the server manages several; empty for other kinds of servers.
     """
-
-    name: str
-    digest: str | None = None
-    details: ModelDetails | None = None
-    loaded: float | None = None
-    bytes: float | None = None
-    vram_bytes: float | None = None
-    gpu_ratio: float | None = None
-    context_length_tokens: float | None = None
-    expiry: float | None = None
-    prefill_fixed_seconds: float | None = None
-    probe: ProbeRecord | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TargetSnapshot:
-    """What is shown of a target. `up` is None before the first scrape has ended."""
 
     name: str
     backend: str
@@ -99,7 +62,7 @@ class TargetSnapshot:
 
 
 def create_snapshot(target: Target, health: Health) -> TargetSnapshot:
-    """What is shown of a target of which nothing but its health is known."""
+    """Create the snapshot of a target of which only the health is known."""
     return TargetSnapshot(
         name=target.name,
         backend=target.backend,
@@ -114,11 +77,16 @@ def create_snapshot(target: Target, health: Health) -> TargetSnapshot:
     )
 
 
-def mark_stale(shown: TargetSnapshot, age: float) -> TargetSnapshot:
-    """A snapshot that has grown too old: nothing has been heard of the target for `age` seconds."""
+def mark_stale(snapshot: TargetSnapshot, age: float) -> TargetSnapshot:
+    """Mark a snapshot as outdated: the target is down, and only counters remain.
+
+    Args:
+        snapshot: the newest snapshot.
+        age: seconds since the last scrape ended.
+    """
     message = f"no scrape has ended for {human_duration(age)}: the exporter is held up"
-    trouble = shown.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
-    counted = tuple(ModelSnapshot(model.name, probe=model.probe) for model in shown.models if model.probe)
+    trouble = snapshot.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
+    models = tuple(ModelSnapshot(model.name, probe=model.probe) for model in snapshot.models if model.probe)
     return replace(
-        shown, up=False, trouble=trouble, scrape_seconds=None, facts=ServerFacts(), engines=(), models=counted
+        snapshot, up=False, trouble=trouble, scrape_seconds=None, facts=ServerFacts(), engines=(), models=models
     )

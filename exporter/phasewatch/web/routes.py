@@ -1,4 +1,4 @@
-"""The endpoints of the exporter."""
+"""The HTTP endpoints of the exporter."""
 
 import gzip
 import re
@@ -26,9 +26,9 @@ from phasewatch.web.landing.load_history import LoadHistory
 from phasewatch.web.landing.text import Moment
 
 _GZIP_LEVEL: Final = 3
-"""A page of metrics compresses to a tenth at any level; higher ones only cost time."""
+"""Metrics compress to a tenth at any level; higher levels only cost time."""
 
-_GZIP_WANTED: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
+_GZIP_ACCEPTED: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 
 _SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (
@@ -39,76 +39,76 @@ _SECURITY_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 
-_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
-"""What the landing page is made of, and what kind of thing it is; next to this module."""
+_STATIC_FILES: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+"""Static files of the landing page, in landing/static, with their media types."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What the routes may ask of the exporter.
+    """The interface of the exporter to the routes.
 
     Attributes:
-        metrics: its status and the newest snapshot of every target.
+        collect_snapshots: returns the exporter's status and the newest snapshot of every target.
         reload: reads the configuration again; raises ConfigError.
-        ready: whether it serves.
+        is_ready: whether the exporter serves.
         history: the last minutes of every engine.
-        probes: whether a model of a target, by their names, is to be probed.
+        is_probed: takes the names of a target and a model; returns whether the model is configured to be probed.
         notice: a sentence for a banner on the landing page; empty for none.
     """
 
-    metrics: Callable[[], tuple[SelfStatus, Sequence[TargetSnapshot]]]
+    collect_snapshots: Callable[[], tuple[SelfStatus, Sequence[TargetSnapshot]]]
     reload: Callable[[], None]
-    ready: Callable[[], bool]
+    is_ready: Callable[[], bool]
     history: LoadHistory = field(default_factory=LoadHistory)
-    probes: Callable[[str, str], bool] = lambda _target, _model: True
+    is_probed: Callable[[str, str], bool] = lambda _target, _model: True
     notice: str = ""
 
 
 def create_app(view: View, *, enable_lifecycle: bool) -> Starlette:
-    """The ASGI application.
+    """Create the ASGI application.
 
     Args:
         view: the exporter.
         enable_lifecycle: whether `POST /-/reload` is allowed.
     """
 
-    async def healthy(_: Request) -> Response:
+    async def report_health(_: Request) -> Response:
         return PlainTextResponse("Healthy\n")
 
-    async def ready(_: Request) -> Response:
-        return PlainTextResponse("Ready\n") if view.ready() else PlainTextResponse("Not ready\n", 503)
+    async def report_readiness(_: Request) -> Response:
+        return PlainTextResponse("Ready\n") if view.is_ready() else PlainTextResponse("Not ready\n", 503)
 
     app = Starlette(
         routes=[
-            Route("/", _index(view)),
-            *(Route(f"/{name}", _static(name)) for name in _STATIC),
-            Route("/metrics", _metrics(view)),
-            Route("/-/healthy", healthy),
-            Route("/-/ready", ready),
-            Route("/-/reload", _reload(view) if enable_lifecycle else _reload_is_off, methods=["POST"]),
+            Route("/", _create_index_endpoint(view)),
+            *(Route(f"/{name}", _create_static_endpoint(name)) for name in _STATIC_FILES),
+            Route("/metrics", _create_metrics_endpoint(view)),
+            Route("/-/healthy", report_health),
+            Route("/-/ready", report_readiness),
+            Route("/-/reload", _create_reload_endpoint(view) if enable_lifecycle else _refuse_reload, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _plain_error},
+        exception_handlers={HTTPException: _render_error},
     )
-    app.router.redirect_slashes = False  # the redirect would go where the client's Host header says
+    app.router.redirect_slashes = False  # a redirect would follow the client's Host header
     return app
 
 
-def _metrics(view: View) -> Callable[[Request], Response]:
+def _create_metrics_endpoint(view: View) -> Callable[[Request], Response]:
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(view.metrics))
+    registry.register(SnapshotCollector(view.collect_snapshots))
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
 
-    # No coroutine: Starlette runs it on a thread, and a large page holds up neither scrapes nor health checks.
-    def metrics(request: Request) -> Response:
-        encode, content_type = _encoder(request.headers.get("accept", ""))
+    # Not a coroutine: Starlette runs it on a thread, so a large page delays neither scrapes nor health checks.
+    def render_metrics(request: Request) -> Response:
+        encode, content_type = _choose_encoder(request.headers.get("accept", ""))
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-store"}
-        return _compressed(request, encode(registry), headers)
+        return _create_response(request, encode(registry), headers)
 
-    return metrics
+    return render_metrics
 
 
-def _index(view: View) -> Callable[[Request], Response]:
+def _create_index_endpoint(view: View) -> Callable[[Request], Response]:
     headers = {
         **_SECURITY_HEADERS,
         "Content-Type": "text/html; charset=utf-8",
@@ -116,45 +116,45 @@ def _index(view: View) -> Callable[[Request], Response]:
         "Cache-Control": "no-store",
     }
 
-    # No coroutine, as above.
-    def index(request: Request) -> Response:
-        status, targets = view.metrics()
+    # Not a coroutine, as above.
+    def render_index(request: Request) -> Response:
+        status, targets = view.collect_snapshots()
         page = landing.render_page(
             status,
             targets,
-            landing.Known(view.history, view.probes, Moment(time.time(), time.monotonic())),
+            landing.PageContext(view.history, view.is_probed, Moment(time.time(), time.monotonic())),
             view.notice,
         )
-        return _compressed(request, page.encode(), headers)
+        return _create_response(request, page.encode(), headers)
 
-    return index
+    return render_index
 
 
-def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+def _create_static_endpoint(name: str) -> Callable[[Request], Awaitable[Response]]:
     body = files("phasewatch.web.landing").joinpath("static", name).read_bytes()
     headers = {**_SECURITY_HEADERS, "Cache-Control": "no-cache"}
 
-    async def static(_: Request) -> Response:
-        return Response(body, media_type=_STATIC[name], headers=headers)
+    async def serve_file(_: Request) -> Response:
+        return Response(body, media_type=_STATIC_FILES[name], headers=headers)
 
-    return static
+    return serve_file
 
 
-def _compressed(request: Request, body: bytes, headers: Mapping[str, str]) -> Response:
-    """An answer, compressed if the client likes that."""
-    if not _GZIP_WANTED.search(request.headers.get("accept-encoding", "")):
+def _create_response(request: Request, body: bytes, headers: Mapping[str, str]) -> Response:
+    """Create a response, compressed if the client accepts gzip."""
+    if not _GZIP_ACCEPTED.search(request.headers.get("accept-encoding", "")):
         return Response(body, headers=headers)
     return Response(gzip.compress(body, _GZIP_LEVEL), headers={**headers, "Content-Encoding": "gzip"})
 
 
-def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+def _choose_encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
     try:
         return choose_encoder(accept)
-    except (ValueError, TypeError):  # prometheus_client 0.26 reads versions as numbers, and fails on others
+    except (ValueError, TypeError):  # prometheus_client 0.26 parses versions as numbers and raises on others
         return choose_encoder("")
 
 
-def _reload(view: View) -> Callable[[Request], Awaitable[Response]]:
+def _create_reload_endpoint(view: View) -> Callable[[Request], Awaitable[Response]]:
     async def reload(_: Request) -> Response:
         try:
             view.reload()
@@ -166,12 +166,12 @@ def _reload(view: View) -> Callable[[Request], Awaitable[Response]]:
     return reload
 
 
-async def _reload_is_off(_: Request) -> Response:
+async def _refuse_reload(_: Request) -> Response:
     return PlainTextResponse("Reloading over HTTP is off; start with --web.enable-lifecycle.\n", 403)
 
 
-async def _plain_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101  # registered for nothing else
+async def _render_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101  # the handler is registered for this type only
     post_only = (error.headers or {}).get("Allow") == "POST"
     hint = " This endpoint requires a POST request." if post_only else ""
     return PlainTextResponse(f"{error.detail}.{hint}\n", error.status_code, error.headers)

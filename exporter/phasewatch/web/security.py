@@ -1,8 +1,8 @@
-"""TLS and basic authentication for our own endpoints, from a file in the format of Prometheus' exporter-toolkit.
+"""TLS and basic authentication for our own endpoints, configured in the format of Prometheus' exporter-toolkit.
 
-The subset that is understood: `tls_server_config` with cert_file, key_file, client_ca_file, client_auth_type and
-min_version, and `basic_auth_users` with bcrypt hashes. Anything else is an error: silently ignoring a key would leave
-the server less protected than its operator believes.
+Supported keys: `tls_server_config` with cert_file, key_file, client_ca_file, client_auth_type and
+min_version, and `basic_auth_users` with bcrypt hashes. Any other key is an error: ignoring it
+silently would leave the server less protected than its operator believes.
 """
 
 import asyncio
@@ -28,14 +28,24 @@ from phasewatch.config.yaml_file import describe_error, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(?:0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
-_EXPECTED: Final = "expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it"
-_MOST_WAITING: Final = 8
-_REMEMBERED: Final = 1024
+_BCRYPT_EXPECTED: Final = "expected a bcrypt hash, as `htpasswd -nBC 10 USER` makes it"
+_MAX_WAITING_CHECKS: Final = 8
+"""Password checks in progress or queued from which further ones are refused with 503."""
+
+_MAX_PASSED_DIGESTS: Final = 1024
+"""Bound on the digests of accepted passwords that are remembered."""
 
 
 @dataclass(frozen=True)
 class ServerTls:
-    """Our certificate, and whose client certificates are demanded, if any."""
+    """Settings of TLS.
+
+    Attributes:
+        cert_file: the server's certificate.
+        key_file: its private key.
+        client_ca_file: authority of the client certificates that are required; None if none are.
+        min_version: lowest accepted TLS version.
+    """
 
     cert_file: Path
     key_file: Path
@@ -45,15 +55,20 @@ class ServerTls:
 
 @dataclass(frozen=True)
 class WebConfig:
-    """How our endpoints are protected. `users` maps names to bcrypt hashes."""
+    """Protection of our endpoints.
+
+    Attributes:
+        tls: settings of TLS; None for plain HTTP.
+        users: names to bcrypt hashes; empty for no authentication.
+    """
 
     tls: ServerTls | None = None
     users: dict[str, bytes] = field(default_factory=dict, repr=False)
 
 
-def _bcrypt_hash(value: str) -> str:
+def _check_bcrypt_hash(value: str) -> str:
     if not _BCRYPT.fullmatch(value):
-        raise ValueError(_EXPECTED)
+        raise ValueError(_BCRYPT_EXPECTED)
     return value
 
 
@@ -65,7 +80,7 @@ class _TlsServerSchema(SectionSchema):
     min_version: Literal["TLS12", "TLS13"] = "TLS12"
 
     @model_validator(mode="after")
-    def _client_certificates(self) -> "_TlsServerSchema":
+    def _check_client_certificates(self) -> "_TlsServerSchema":
         if (self.client_auth_type == "RequireAndVerifyClientCert") != (self.client_ca_file is not None):
             raise ValueError("client_ca_file and client_auth_type: RequireAndVerifyClientCert belong together")
         return self
@@ -73,14 +88,14 @@ class _TlsServerSchema(SectionSchema):
 
 class _WebSchema(SectionSchema):
     tls_server_config: _TlsServerSchema | None = None
-    basic_auth_users: dict[str, Annotated[str, AfterValidator(_bcrypt_hash)]] = Field(default_factory=dict)
+    basic_auth_users: dict[str, Annotated[str, AfterValidator(_check_bcrypt_hash)]] = Field(default_factory=dict)
 
 
 def load_web_config(path: Path | None) -> WebConfig:
-    """Read the file of --web.config.file; without one nothing is protected.
+    """Load the file of --web.config.file; without one nothing is protected.
 
     Raises:
-        ConfigError: with every mistake found, certificates that cannot be loaded included.
+        ConfigError: with every mistake, certificates that cannot be loaded included.
     """
     if path is None:
         return WebConfig()
@@ -94,15 +109,15 @@ def load_web_config(path: Path | None) -> WebConfig:
             for details in error.errors(include_url=False)
         ]
         raise ConfigError(problems) from error
-    problems += _unusable(schema.basic_auth_users)
+    problems += _check_users(schema.basic_auth_users)
     tls = schema.tls_server_config
     config = WebConfig(
-        tls=_server_tls(tls, path.parent) if tls else None,
+        tls=_resolve_tls(tls, path.parent) if tls else None,
         users={name: hashed.encode() for name, hashed in schema.basic_auth_users.items()},
     )
     if config.tls:
         try:
-            _context(config.tls)
+            _create_tls_context(config.tls)
         except OSError as error:
             problems.append(Problem("tls_server_config", f"a file cannot be used: {error.strerror or error}"))
     if problems:
@@ -110,7 +125,8 @@ def load_web_config(path: Path | None) -> WebConfig:
     return config
 
 
-def _unusable(users: dict[str, str]) -> Iterator[Problem]:
+def _check_users(users: dict[str, str]) -> Iterator[Problem]:
+    """List the users whose hashes bcrypt cannot use, or the absence of bcrypt."""
     if not users:
         return
     if importlib.util.find_spec("bcrypt") is None:
@@ -125,16 +141,16 @@ def _unusable(users: dict[str, str]) -> Iterator[Problem]:
         try:
             bcrypt.checkpw(b"", hashed.encode())
         except ValueError:
-            yield Problem(f"basic_auth_users.{name}", _EXPECTED)
+            yield Problem(f"basic_auth_users.{name}", _BCRYPT_EXPECTED)
 
 
-def _server_tls(tls: _TlsServerSchema, base: Path) -> ServerTls:
-    """Relative paths start at the folder of the file that names them."""
+def _resolve_tls(tls: _TlsServerSchema, base: Path) -> ServerTls:
+    """Resolve relative paths against the folder of the file that contains them."""
     authority = base / tls.client_ca_file if tls.client_ca_file else None
     return ServerTls(base / tls.cert_file, base / tls.key_file, authority, _MIN_VERSIONS[tls.min_version])
 
 
-def _context(tls: ServerTls) -> ssl.SSLContext:
+def _create_tls_context(tls: ServerTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = tls.min_version
     context.load_cert_chain(tls.cert_file, tls.key_file, password="")  # never ask the terminal
@@ -144,23 +160,27 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
     return context
 
 
-def server_tls(config: WebConfig) -> dict[str, Any]:
-    """The arguments that make uvicorn serve TLS; none without it."""
+def create_tls_arguments(config: WebConfig) -> dict[str, Any]:
+    """Create the arguments with which uvicorn serves TLS; empty for plain HTTP."""
     tls = config.tls
     if tls is None:
         return {}
-    return {"ssl_certfile": str(tls.cert_file), "ssl_context_factory": lambda _config, _default: _context(tls)}
+    return {
+        "ssl_certfile": str(tls.cert_file),
+        "ssl_context_factory": lambda _config, _default: _create_tls_context(tls),
+    }
 
 
 def protect(app: ASGIApp, config: WebConfig) -> ASGIApp:
-    """The application behind basic authentication, on every endpoint; as it is without users."""
+    """Put every endpoint of an application behind basic authentication; unchanged without users."""
     return BasicAuth(app, config.users) if config.users else app
 
 
 class BasicAuth:
-    """Lets requests through that carry a known user and password.
+    """ASGI middleware for basic authentication.
 
-    A bcrypt check costs tens of milliseconds by design, so it runs on a thread, and a digest of what passed is kept.
+    A bcrypt check takes tens of milliseconds by design, so it runs on a thread, and digests of accepted passwords are
+    kept.
     """
 
     def __init__(self, app: ASGIApp, users: dict[str, bytes]) -> None:
@@ -168,42 +188,44 @@ class BasicAuth:
         self._users = users
         self._passed: set[bytes] = set()
         self._waiting = 0
-        # A thread of its own: guesses must not hold up the reading of pages.
+        # A separate thread: password guesses must not delay scrapes.
         self._checker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bcrypt")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
-        refused = await self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
-        await (refused or self._app)(scope, receive, send)
+        """Handle an ASGI connection."""
+        refusal = await self._refuse(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
 
-    async def _refusal(self, headers: Headers) -> Response | None:
-        """The answer to a request that may not pass; None for one that may."""
+    async def _refuse(self, headers: Headers) -> Response | None:
+        """Create the response to a request that is refused; None if it is accepted."""
         denied = PlainTextResponse("Unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="phasewatch"'})
         scheme, _, encoded = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return denied
         try:
             name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except ValueError:  # no base64, or no UTF-8 in it
+        except ValueError:  # not base64, or not UTF-8
             return denied
         digest = hashlib.sha256(f"{name}\0{password}".encode()).digest()
         if digest in self._passed:
             return None
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_WAITING_CHECKS:
             return PlainTextResponse("Too many passwords to check\n", 503, {"Retry-After": "1"})
         self._waiting += 1
         try:
-            passed = await asyncio.get_running_loop().run_in_executor(self._checker, self._check, name, password)
+            passed = await asyncio.get_running_loop().run_in_executor(
+                self._checker, self._check_password, name, password
+            )
         finally:
             self._waiting -= 1
-        if passed and len(self._passed) < _REMEMBERED:
+        if passed and len(self._passed) < _MAX_PASSED_DIGESTS:
             self._passed.add(digest)
         return None if passed else denied
 
-    def _check(self, name: str, password: str) -> bool:
-        import bcrypt  # noqa: PLC0415  # an extra; load_web_config has made sure of it
+    def _check_password(self, name: str, password: str) -> bool:
+        import bcrypt  # noqa: PLC0415  # an extra; load_web_config has checked that it is installed
 
-        # An unknown user costs as much time as a known one, so that names cannot be told by it.
-        known = self._users.get(name)
-        hashed = known or next(iter(self._users.values()))
-        return bcrypt.checkpw(password.encode()[:72], hashed) and known is not None
+        # An unknown user takes as much time as a known one, so that the time does not reveal which names exist.
+        user_hash = self._users.get(name)
+        hashed = user_hash or next(iter(self._users.values()))
+        return bcrypt.checkpw(password.encode()[:72], hashed) and user_hash is not None

@@ -1,4 +1,4 @@
-"""The web server: its socket, and uvicorn without its hold on signals."""
+"""The web server: its listening socket, and uvicorn without signal handlers."""
 
 import contextlib
 import os
@@ -10,23 +10,23 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from phasewatch.base.errors import BindError
-from phasewatch.web.security import WebConfig, protect, server_tls
+from phasewatch.web.security import WebConfig, create_tls_arguments, protect
 
 STOP_SECONDS: Final = 4
-"""Time that requests under way get at the end, so that everything has ended within 5 seconds."""
+"""Grace period for requests in progress at shutdown; everything must end within 5 seconds."""
 
 
 class Server(uvicorn.Server):
-    """A web server that leaves signals alone."""
+    """A uvicorn server that installs no signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `serve`: uvicorn would end with 143 on SIGTERM and has no reload."""
+        """Leave signals to `serve`: uvicorn would exit with 143 on SIGTERM and has no reload."""
         yield
 
 
 def create_server(app: ASGIApp, web: WebConfig) -> Server:
-    """The server of an application, protected as the web configuration says."""
+    """Create the server of an application, with the TLS and authentication of the web configuration."""
     return Server(
         uvicorn.Config(
             protect(app, web),
@@ -35,20 +35,20 @@ def create_server(app: ASGIApp, web: WebConfig) -> Server:
             server_header=False,
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
-            **server_tls(web),
+            **create_tls_arguments(web),
         )
     )
 
 
 def format_address(host: str, port: int, web: WebConfig) -> str:
-    """The address that the server listens on, for the log."""
+    """Format the address that the server listens on as a URL, for the log."""
     scheme = "https" if web.tls else "http"
-    host = f"[{host}]" if ":" in host else host or "0.0.0.0"  # noqa: S104  # said, not bound
+    host = f"[{host}]" if ":" in host else host or "0.0.0.0"  # noqa: S104  # only printed, not bound
     return f"{scheme}://{host}:{port}"
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The listening socket.
+    """Open the listening socket.
 
     Args:
         host: name or address; empty for all addresses.

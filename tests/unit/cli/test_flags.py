@@ -10,9 +10,9 @@ from phasewatch.cli import flags
 
 def parsed(*words: str, required: bool = False) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    flags.flag(parser, "--log.level", "level", metavar="LEVEL", type=flags.log_level, default="info")
-    flags.flag(parser, "--config.file", "file", metavar="FILE", type=Path, required=required)
-    flags.switch(parser, "--web.enable-lifecycle", "lifecycle")
+    flags.add_flag(parser, "--log.level", "level", metavar="LEVEL", type=flags.parse_log_level, default="info")
+    flags.add_flag(parser, "--config.file", "file", metavar="FILE", type=Path, required=required)
+    flags.add_switch(parser, "--web.enable-lifecycle", "lifecycle")
     return parser.parse_args(words)
 
 
@@ -31,7 +31,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_variable_is_the_flag_in_upper_case_with_underscores(flag: str, variable: str) -> None:
-    assert flags.environment_name(flag) == variable
+    assert flags.name_environment_variable(flag) == variable
 
 
 def test_the_flag_beats_the_environment_and_the_environment_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,28 +98,28 @@ def test_a_switch_refuses_other_words(monkeypatch: pytest.MonkeyPatch, capsys: p
     ],
 )
 def test_an_address_is_host_and_port(value: str, address: tuple[str, int]) -> None:
-    assert flags.address(value) == address
+    assert flags.parse_address(value) == address
 
 
 @pytest.mark.parametrize(
     ("parse", "value", "message"),
     [
-        *((flags.address, value, f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}") for value in (
+        *((flags.parse_address, value, f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}") for value in (
             "", "10061", "localhost", "localhost:", "localhost:http", "h:65536", "h:-1", "::1:10061", "[::1]", "http://h:1"
         )),
-        *((flags.address, value, f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}") for value in (
+        *((flags.parse_address, value, f"expected HOST:PORT, [::1]:PORT or :PORT, found {value!r}") for value in (
             "127.0.0.1:²", f"h:{'1' * 5000}"
         )),
-        (flags.duration, "5", "expected a duration such as 5s, 500ms or 1m, found '5'"),
-        (flags.duration, "0s", "expected a duration above 0"),
-        (flags.log_level, "warn", "expected debug, info, warning or error, found 'warn'"),
-        (flags.log_format, "text", "expected logfmt or json, found 'text'"),
-        (flags.replay_format, "yaml", "expected json or openmetrics, found 'yaml'"),
-        (flags.recording_path, "x.txt", "expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found 'x.txt'"),
-        *((flags.whole(1, 200), value, f"expected a whole number from 1 to 200, found {value!r}") for value in (
-            "", "0", "201", "-1", "1.5", "many", "²", "1e2"
-        )),
-        (flags.recording_path, "x.xz", "expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found 'x.xz'"),
+        (flags.parse_duration, "5", "expected a duration such as 5s, 500ms or 1m, found '5'"),
+        (flags.parse_duration, "0s", "expected a duration above 0"),
+        (flags.parse_log_level, "warn", "expected debug, info, warning or error, found 'warn'"),
+        (flags.parse_log_format, "text", "expected logfmt or json, found 'text'"),
+        (flags.parse_replay_format, "yaml", "expected json or openmetrics, found 'yaml'"),
+        *((flags.create_whole_number_parser(1, 200), value, f"expected a whole number from 1 to 200, found {value!r}")
+          for value in ("", "0", "201", "-1", "1.5", "many", "²", "1e2")),
+        *((flags.parse_recording_path, value,
+           f"expected a name that ends in .jsonl, .jsonl.gz or .jsonl.xz, found {value!r}")
+          for value in ("x.txt", "x.xz")),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_told_what_is_expected(parse: Callable[[str], Any], value: str, message: str) -> None:
@@ -130,13 +130,13 @@ def test_a_bad_value_is_told_what_is_expected(parse: Callable[[str], Any], value
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "dir/a.jsonl.xz"])
 def test_a_recordings_name_tells_its_compression(name: str) -> None:
-    assert flags.recording_path(name) == Path(name)
+    assert flags.parse_recording_path(name) == Path(name)
 
 
 def test_a_duration_becomes_seconds() -> None:
-    assert flags.duration("1m30s") == 90
+    assert flags.parse_duration("1m30s") == 90
 
 
 @pytest.mark.parametrize(("value", "number"), [("1", 1), ("200", 200), ("007", 7)])
 def test_a_whole_number_may_be_the_least_and_the_most(value: str, number: int) -> None:
-    assert flags.whole(1, 200)(value) == number
+    assert flags.create_whole_number_parser(1, 200)(value) == number

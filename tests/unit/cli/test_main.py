@@ -276,7 +276,7 @@ def test_record_writes_what_replay_reads(tmp_path: Path, capsys: pytest.CaptureF
     assert f"wrote {output}: 3 scrapes, 0 failed" in capsys.readouterr().err
     recording = RecordingReader(output)
     assert (recording.header.backend, recording.header.keys["version"]) == ("vllm", "0.32.0")
-    assert [scrape.response.body for scrape in recording.scrapes() if scrape.response] == [vllm.page] * 3
+    assert [scrape.response.body for scrape in recording.read_scrapes() if scrape.response] == [vllm.page] * 3
     assert main(["replay", str(output)]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     up = [metric["value"] for line in lines for metric in line["metrics"] if metric["name"] == "llm_target_up"]
@@ -363,7 +363,7 @@ def test_record_ended_early_keeps_the_file(number: signal.Signals, tmp_path: Pat
         _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert told == f"wrote {output}: 1 scrapes, 0 failed\n"
-    assert len(list(RecordingReader(output).scrapes())) == 1
+    assert len(list(RecordingReader(output).read_scrapes())) == 1
 
 
 @pytest.mark.parametrize("words", [("replay", RECORDING), ("replay", RECORDING, "--format", "openmetrics")])

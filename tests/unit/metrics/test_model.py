@@ -12,6 +12,7 @@ from phasewatch.metrics.collector import SnapshotCollector, build_target_familie
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.metrics.model import MODEL_METRICS
 from phasewatch.snapshot.health import Health
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import (
     DiscardReason,
     ProbeReason,
@@ -21,7 +22,7 @@ from phasewatch.snapshot.probes import (
     count_failure,
     count_skip,
 )
-from phasewatch.snapshot.target import ModelSnapshot, TargetSnapshot, create_snapshot
+from phasewatch.snapshot.target import TargetSnapshot, create_snapshot
 from tests.support.ollama_facts import GGUF, WALL, A
 from tests.support.pages import Metrics, value
 from tests.support.processes import needs

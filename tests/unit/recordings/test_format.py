@@ -15,7 +15,7 @@ HEADER = {"kind": "header", "engine": "vllm", "version": "0.32.0", "wall_start":
 
 
 def read(path: Path) -> list[RecordedScrape]:
-    return list(RecordingReader(path).scrapes())
+    return list(RecordingReader(path).read_scrapes())
 
 
 def lines(path: Path, *objects: object) -> Path:

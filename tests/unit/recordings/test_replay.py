@@ -9,7 +9,7 @@ import pytest
 
 from phasewatch.base.errors import RecordingError
 from phasewatch.recordings.format import RecordingReader
-from phasewatch.recordings.replay import as_json, as_openmetrics
+from phasewatch.recordings.replay import format_json, format_openmetrics
 from tests.support.pages import replayed, value
 from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
@@ -20,8 +20,8 @@ RESTART = RECORDINGS / "restart.jsonl.xz"
 
 
 def test_every_scrape_has_an_object_failed_ones_too() -> None:
-    found = [json.loads(line) for line in as_json(RecordingReader(RESTART), TARGET)]
-    assert [one["t"] for one in found] == [scrape.time for scrape in RecordingReader(RESTART).scrapes()]
+    found = [json.loads(line) for line in format_json(RecordingReader(RESTART), TARGET)]
+    assert [one["t"] for one in found] == [scrape.time for scrape in RecordingReader(RESTART).read_scrapes()]
     assert all(set(one) == {"t", "metrics"} for one in found)
     assert all(set(metric) == {"name", "labels", "value"} for one in found for metric in one["metrics"])
     assert all(metric["labels"]["target"] == "chat" for one in found for metric in one["metrics"])
@@ -32,7 +32,7 @@ def test_a_recording_of_a_server_without_pages_is_refused_by_its_name(tmp_path: 
         path = tmp_path / "x.jsonl"
         path.write_text(json.dumps({"kind": "header", "engine": engine}))
         with pytest.raises(RecordingError, match=rf"x.jsonl:1: a recording of {shown}; this version replays vllm only"):
-            list(as_json(RecordingReader(path), TARGET))
+            list(format_json(RecordingReader(path), TARGET))
 
 
 def test_a_failed_scrape_leaves_the_target_metrics_alone() -> None:
@@ -60,11 +60,11 @@ def test_the_time_of_success_is_that_of_the_recording() -> None:
 @needs("promtool")
 def test_promtool_takes_the_openmetrics_text_as_history(tmp_path: Path) -> None:
     text, data = tmp_path / "history.om", tmp_path / "data"
-    text.write_text(as_openmetrics(RecordingReader(RESTART), TARGET))
+    text.write_text(format_openmetrics(RecordingReader(RESTART), TARGET))
     (data / "wal").mkdir(parents=True)  # what promtool dumps from must look like a whole database
     promtool("tsdb", "create-blocks-from", "openmetrics", str(text), str(data))
     dumped = promtool("tsdb", "dump", "--match={__name__='llm_target_up'}", str(data))
-    assert len(dumped.splitlines()) == len(list(RecordingReader(RESTART).scrapes()))
+    assert len(dumped.splitlines()) == len(list(RecordingReader(RESTART).read_scrapes()))
 
 
 def promtool(*words: str) -> str:
@@ -79,4 +79,4 @@ def test_scrapes_that_overlap_are_replayed_in_their_order(tmp_path: Path) -> Non
     scrapes = [{**first, "t": 1.0, "took": 2.0}, {**second, "t": 2.0, "took": 1.0}, {**second, "t": 2.5, "took": 0.1}]
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (header, *scrapes)))
-    assert [json.loads(line)["t"] for line in as_json(RecordingReader(path), TARGET)] == [1.0, 2.0, 2.5]
+    assert [json.loads(line)["t"] for line in format_json(RecordingReader(path), TARGET)] == [1.0, 2.0, 2.5]

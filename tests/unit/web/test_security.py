@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phasewatch.base.errors import ConfigError
-from phasewatch.web.security import ServerTls, WebConfig, load_web_config, protect, server_tls
+from phasewatch.web.security import ServerTls, WebConfig, create_tls_arguments, load_web_config, protect
 from tests.support.fakes import Exporter
 
 PASSWORD = "correct horse: battery"  # noqa: S105  # planted
@@ -85,7 +85,7 @@ def test_without_a_file_nothing_is_protected() -> None:
     config = load_web_config(None)
     assert config == WebConfig()
     assert protect(inner, config) is inner
-    assert server_tls(config) == {}
+    assert create_tls_arguments(config) == {}
 
 
 def test_a_known_user_with_the_right_password_comes_in_again_and_again() -> None:

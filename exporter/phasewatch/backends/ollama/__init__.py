@@ -7,7 +7,8 @@ from phasewatch.backends.backend import Backend
 from phasewatch.backends.missing_ceiling import knows_weights
 from phasewatch.config.backend_rules import BackendRules
 from phasewatch.config.settings import Target
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 
 if TYPE_CHECKING:
     from phasewatch.scrape.scraper import Scraper

@@ -17,8 +17,10 @@ from phasewatch.backends.ollama.probes.response import ProbeTimings
 from phasewatch.backends.ollama.state import OllamaState, ProbeMeasurement
 from phasewatch.config.settings import ProbeSettings, Target
 from phasewatch.models.sources.configured import apply_model_settings
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, ServerFacts, TargetSnapshot, create_snapshot
+from phasewatch.snapshot.target import ServerFacts, TargetSnapshot, create_snapshot
 
 _SLOPE_LEVERAGE: Final = 2
 """Least ratio of the long prompt to the short one for their difference to give a rate."""

@@ -9,7 +9,8 @@ from phasewatch.backends.client import get_text
 from phasewatch.backends.page_client import PageClient
 from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.config.settings import ServerSettings, Target
-from phasewatch.snapshot.target import ServedModel, ServerFacts
+from phasewatch.snapshot.models import ServedModel
+from phasewatch.snapshot.target import ServerFacts
 
 
 class VllmClient(PageClient):

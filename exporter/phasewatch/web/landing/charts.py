@@ -1,4 +1,4 @@
-"""Bars and small charts as SVG. What they show is said in their labels too, and nearby in words.
+"""Bars and small charts as SVG. Their labels and the text beside them state the same values.
 
 Sizes are attributes, not styles: the page's Content-Security-Policy forbids the latter.
 """
@@ -9,25 +9,25 @@ from itertools import groupby
 from math import isfinite, isnan
 from typing import Final
 
-from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS
+from phasewatch.web.landing.load_history import HISTORY_SLOTS, HISTORY_SPAN_SECONDS, SLOT_SECONDS
 
-HEIGHT: Final = 100
+CHART_HEIGHT: Final = 100
 """Height of a chart in its own coordinates, in which a slot of the history is 1 wide."""
 
-_SPANS: Final = (60, 120, 300, SPAN_SECONDS)
-"""What the time axis may cover, in seconds."""
+_AXIS_SECONDS: Final = (60, 120, 300, HISTORY_SPAN_SECONDS)
+"""Lengths from which that of the time axis is chosen."""
 
-Line = tuple[str, Sequence[float]]
-"""CSS class of a line, and its values, oldest first; NaN where there are none."""
+ChartLine = tuple[str, Sequence[float]]
+"""CSS class of a line, and its values, oldest first; NaN where unknown."""
 
 
 def render_bar(kind: str, ratio: float | None, label: str) -> str:
-    """A bar that is as full as a ratio, or an empty frame where that is not known.
+    """Render a bar filled to a ratio, or an empty frame if the ratio is unknown.
 
     Args:
         kind: CSS class of the filling.
-        ratio: 0 to 1; what lies above fills the bar.
-        label: says what it shows, to those who do not see it.
+        ratio: 0 to 1; a larger one fills the bar.
+        label: text alternative for screen readers.
     """
     attributes = f'viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label="{escape(label)}"'
     if ratio is None or not isfinite(ratio):
@@ -37,48 +37,50 @@ def render_bar(kind: str, ratio: float | None, label: str) -> str:
 
 
 def measure_span(tracks: Sequence[Sequence[float]]) -> int:
-    """Seconds that a time axis has to cover for all that is known to be on it.
+    """Choose the length of a time axis that covers every known value, in seconds.
 
     Args:
-        tracks: whole histories, oldest first.
+        tracks: histories of `HISTORY_SLOTS` values, oldest first.
     """
-    first = min((index for values in tracks for index, value in enumerate(values) if not isnan(value)), default=SLOTS)
-    known = (SLOTS - first) * SLOT_SECONDS
-    return next(seconds for seconds in _SPANS if known <= seconds)
+    first = min(
+        (index for values in tracks for index, value in enumerate(values) if not isnan(value)), default=HISTORY_SLOTS
+    )
+    needed = (HISTORY_SLOTS - first) * SLOT_SECONDS
+    return next(seconds for seconds in _AXIS_SECONDS if needed <= seconds)
 
 
-def render_chart(lines: Sequence[Line], seconds: int, top: float, label: str) -> str:
-    """Lines over the last minutes. Where nothing is known there is a gap, which no line crosses.
+def render_chart(lines: Sequence[ChartLine], seconds: int, top: float, label: str) -> str:
+    """Render lines over the last minutes, with gaps where values are unknown.
 
     Args:
-        lines: what to draw, the first one below the others.
-        seconds: how far back the time axis goes.
+        lines: lines to draw, the first one at the bottom of the stack.
+        seconds: length of the time axis.
         top: value at the upper edge, above 0; the lower edge is 0.
-        label: says what it shows, to those who do not see it.
+        label: text alternative for screen readers.
     """
     slots = seconds // SLOT_SECONDS
-    drawn = "".join(
-        f'<path class="{kind}" d="{"".join(_path(values[-slots:], top))}"/>'
+    paths = "".join(
+        f'<path class="{kind}" d="{"".join(_draw_path(values[-slots:], top))}"/>'
         for kind, values in lines
         if not all(map(isnan, values[-slots:]))
     )
     return (
-        f'<svg class="chart" viewBox="0 0 {slots - 1} {HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(label)}">{drawn}</svg>'
+        f'<svg class="chart" viewBox="0 0 {slots - 1} {CHART_HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(label)}">{paths}</svg>'
     )
 
 
 def find_peak(values: Sequence[float]) -> float | None:
-    """The highest of the known values."""
+    """Find the highest known value; None if all are unknown."""
     return max((value for value in values if not isnan(value)), default=None)
 
 
-def _path(values: Sequence[float], top: float) -> Iterator[str]:
-    """A stroke for each run of known values; of equal ones in a row only the ends, which draws the same."""
+def _draw_path(values: Sequence[float], top: float) -> Iterator[str]:
+    """Draw a stroke for each run of known values. Inner points between equal values are left out."""
     for missing, run in groupby(enumerate(values), lambda point: isnan(point[1])):
         if missing:
             continue
-        points = [(at, round(HEIGHT - HEIGHT * min(max(value / top, 0.0), 1.0))) for at, value in run]
+        points = [(at, round(CHART_HEIGHT - CHART_HEIGHT * min(max(value / top, 0.0), 1.0))) for at, value in run]
         yield f"M{points[0][0]} {points[0][1]}"
         if len(points) == 1:
             yield "h0"

@@ -1,4 +1,4 @@
-"""How numbers, moments and names are written on the landing page. All that comes from outside passes through here."""
+"""Numbers, times and names as text for the landing page. All text from outside is escaped here."""
 
 import time
 from dataclasses import dataclass
@@ -11,83 +11,93 @@ from phasewatch.base.units import human_duration
 from phasewatch.snapshot.models import FOREVER_SECONDS
 
 UNKNOWN: Final = "\N{EN DASH}"
-"""Stands for a number that is not known now."""
+"""Stands for an unknown number."""
 
-_DAY: Final = 86_400
-_ABSURD: Final = 1e9
-"""No number that is true is as large, in the units of the page."""
+_DAY_SECONDS: Final = 86_400
+_LARGEST_NUMBER: Final = 1e9
+"""Numbers from here on are implausible in every unit of the page, and are shown as a bound."""
 
-_MANY_TOKENS: Final = 999.95
+_NO_DECIMALS_FROM: Final = 999.95
+"""Speed from which decimals are left out, tokens per second: 1,000 when rounded to tenths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a page is made: Unix seconds, and the monotonic seconds by which histories are kept."""
+    """The time at which a page is rendered.
+
+    Attributes:
+        wall: Unix time.
+        monotonic: monotonic seconds, as in `LoadHistory`.
+    """
 
     wall: float
     monotonic: float
 
 
-def foreign(text: str) -> str:
-    """Text from outside as HTML. Whatever direction it is written in, it disorders nothing around it."""
+def escape_foreign(text: str) -> str:
+    """Convert text from outside to HTML, isolated from the text around it in case it is written right to left."""
     return f"<bdi>{escape(text)}</bdi>"
 
 
-def number(value: float | None, digits: int) -> str:
-    """A number with thousands separated, or a dash; of an absurd one, whose digits would fill the page, a bound."""
+def format_number(value: float | None, digits: int) -> str:
+    """Format a number with thousands separators; a dash if unknown, a bound if implausibly large."""
     if value is None or not isfinite(value):
         return UNKNOWN
-    if abs(value) >= _ABSURD:
+    if abs(value) >= _LARGEST_NUMBER:
         return "≥ 1e9" if value > 0 else "≤ -1e9"
     return f"{value:,.{digits}f}"
 
 
-def speed(value: float | None) -> str:
-    """Tokens per second in as many digits as tell something: tenths matter for a single stream."""
-    return number(value, 0 if value is not None and value >= _MANY_TOKENS else 1)
+def format_speed(value: float | None) -> str:
+    """Format tokens per second without a unit, with tenths below 1,000: they matter for a single stream."""
+    return format_number(value, 0 if value is not None and value >= _NO_DECIMALS_FROM else 1)
 
 
-def rate(value: float | None) -> str:
-    """Tokens per second with their unit, as HTML; the unit of nothing is left out."""
-    return UNKNOWN if value is None else f"{speed(value)} <small>tok/s</small>"
+def format_rate(value: float | None) -> str:
+    """Format tokens per second with the unit, as HTML; a dash if unknown."""
+    return UNKNOWN if value is None else f"{format_speed(value)} <small>tok/s</small>"
 
 
-def percent(ratio: float | None) -> str:
-    """A ratio as whole percents, with the sign."""
+def format_percent(ratio: float | None) -> str:
+    """Format a ratio as whole percent, with the sign."""
     if ratio is None or not isfinite(ratio):
         return UNKNOWN
-    return f"{number(100 * max(-_ABSURD, min(ratio, _ABSURD)), 0)} %"
+    return f"{format_number(100 * max(-_LARGEST_NUMBER, min(ratio, _LARGEST_NUMBER)), 0)} %"
 
 
-def seconds(latency: Latency, order: float) -> str:
-    """A quantile of a latency in seconds: `≤` in the first bucket, `≥` in the last, a dash if there is none."""
-    found = dict(latency.quantiles).get(order)
-    if found is None:
+def format_quantile(latency: Latency, order: float) -> str:
+    """Format a quantile of a latency in seconds: `≤` in the first bucket, `≥` in the last, a dash if unknown."""
+    quantile = dict(latency.quantiles).get(order)
+    if quantile is None:
         return UNKNOWN
-    if found.upper is None:
-        return f"≥ {found.value:g} s"
-    return f"≤ {found.value:g} s" if found.lower == 0 else f"{number(found.value, 3)} s"
+    if quantile.upper is None:
+        return f"≥ {quantile.value:g} s"
+    return f"≤ {quantile.value:g} s" if quantile.lower == 0 else f"{format_number(quantile.value, 3)} s"
 
 
-def utc(moment: float) -> str:
-    """A moment that people and programs can read."""
-    shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))
-    return f'<time datetime="{shown[:10]}T{shown[11:19]}Z">{shown}</time>'
+def format_utc(timestamp: float) -> str:
+    """Format a Unix time as UTC, in an HTML `time` element."""
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(timestamp))
+    return f'<time datetime="{text[:10]}T{text[11:19]}Z">{text}</time>'
 
 
-def expiry(moment: float | None, now: float) -> str:
-    """When a model will be unloaded: in how long, and when that is."""
-    if moment is None:
+def format_expiry(timestamp: float | None, now: float) -> str:
+    """Format when a model will be unloaded: the time left, and the time of day; both are Unix times."""
+    if timestamp is None:
         return UNKNOWN
-    if moment >= now + FOREVER_SECONDS:
+    if timestamp >= now + FOREVER_SECONDS:
         return "never"
-    if not 0 < moment - now < _DAY:
-        return utc(moment)
-    return f"in {human_duration(moment - now)} <small>{time.strftime('%H:%M:%S UTC', time.gmtime(moment))}</small>"
+    if not 0 < timestamp - now < _DAY_SECONDS:
+        return format_utc(timestamp)
+    return (
+        f"in {human_duration(timestamp - now)} <small>{time.strftime('%H:%M:%S UTC', time.gmtime(timestamp))}</small>"
+    )
 
 
-def ago(moment: float | None, now: float) -> str:
-    """How long ago something was, or when it was if that is more than a day ago."""
-    if moment is None:
+def format_age(timestamp: float | None, now: float) -> str:
+    """Format the time since a Unix time; from one day on, that time itself."""
+    if timestamp is None:
         return UNKNOWN
-    return utc(moment) if now - moment >= _DAY else f"{human_duration(max(now - moment, 0.0))} ago"
+    return (
+        format_utc(timestamp) if now - timestamp >= _DAY_SECONDS else f"{human_duration(max(now - timestamp, 0.0))} ago"
+    )

@@ -24,9 +24,11 @@ from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts, WeightReads
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import ScrapeTiming
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot, TargetSnapshot
+from phasewatch.snapshot.target import TargetSnapshot
 from tests.support.ollama_facts import GGUF, WALL, A, B, figures, inventory, loaded, stored
 from tests.support.targets import new_probe_settings, new_target
 

@@ -13,7 +13,7 @@ from phasewatch.analysis.quantiles import QUANTILES
 from phasewatch.demo.vllm.roofline import build_roofline
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
 from phasewatch.demo.vllm.workload import Workload
-from phasewatch.snapshot.target import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
 from tests.support.simulated_vllm import SETTINGS, SimulatedServer, WindowTruth, build_target, scrape, simulate
 
 L40S = build_roofline(DEVICE, MODEL)

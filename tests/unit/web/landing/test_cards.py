@@ -10,17 +10,20 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
-from phasewatch.web.landing.cards import MANY, Card, render_card
-from phasewatch.web.landing.load_history import SLOTS, Track
+from phasewatch.web.landing.cards import MANY_CARDS, Card, render_card
+from phasewatch.web.landing.load_history import HISTORY_SLOTS, Track
 from phasewatch.web.landing.text import UNKNOWN as DASH
 from phasewatch.web.landing.text import Moment
 from tests.support.live_page import HOSTILE, KNOWN, OLLAMA, UNKNOWN, UP
 from tests.support.markup import Markup
 
 MOMENT = Moment(1_800_000_000.0, 1_000_000.0)
-TRACK = Track(running=[24.0] * SLOTS, waiting=[3.0] * (SLOTS - 1) + [50.0], kv_cache=[0.25] * SLOTS)
+TRACK = Track(
+    running=[24.0] * HISTORY_SLOTS, waiting=[3.0] * (HISTORY_SLOTS - 1) + [50.0], kv_cache=[0.25] * HISTORY_SLOTS
+)
 
 
 def vllm(engine: EngineSnapshot, track: Track | None = None) -> Card:
@@ -86,10 +89,10 @@ def test_advice_is_open_where_there_is_room_and_shut_among_others() -> None:
 
 
 def test_among_many_the_meaning_is_folded_away() -> None:
-    found = shown(vllm(KNOWN), MANY)
+    found = shown(vllm(KNOWN), MANY_CARDS)
     assert found.texts("p", "meaning") == []
     assert ADVICE[SaturationState.KV_CACHE_FULL].meaning in found.texts("details")[0]
-    assert shown(vllm(replace(KNOWN, state=SaturationState.IDLE)), MANY).texts("summary") == ["What it means"]
+    assert shown(vllm(replace(KNOWN, state=SaturationState.IDLE)), MANY_CARDS).texts("summary") == ["What it means"]
 
 
 def test_advice_is_the_same_element_in_every_state_and_hidden_where_there_is_nothing_to_say() -> None:
@@ -110,7 +113,7 @@ def test_a_flag_is_not_broken_at_its_hyphens() -> None:
         "--max-num-seqs",
     }
     assert set(shown(vllm(KNOWN)).texts("span", "flag")) == flags
-    for among in (1, MANY):
+    for among in (1, MANY_CARDS):
         shedding = shown(vllm(replace(KNOWN, state=SaturationState.SHEDDING)), among)
         assert shedding.texts("span", "flag") == ["--max-num-queued-reqs", "--max-num-queued-tokens"]
 
@@ -160,7 +163,7 @@ def test_queue_and_cache_are_charts_with_what_they_show_in_words() -> None:
 
 
 def test_an_axis_of_requests_ends_at_one_at_least() -> None:
-    idle = Track(running=[0.0] * SLOTS, waiting=[0.0] * SLOTS, kv_cache=[0.0] * SLOTS)
+    idle = Track(running=[0.0] * HISTORY_SLOTS, waiting=[0.0] * HISTORY_SLOTS, kv_cache=[0.0] * HISTORY_SLOTS)
     assert shown(vllm(KNOWN, idle)).texts("div", "scale")[0] == "10"
 
 

@@ -4,15 +4,17 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from phasewatch.web.landing.charts import HEIGHT, find_peak, measure_span, render_bar, render_chart
-from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS
+from phasewatch.web.landing.charts import CHART_HEIGHT, find_peak, measure_span, render_bar, render_chart
+from phasewatch.web.landing.load_history import HISTORY_SLOTS, HISTORY_SPAN_SECONDS, SLOT_SECONDS
 
 LABEL = 'a "label" <b>'
 
 
 def paths(*lines: list[float], seconds: int = 60, top: float = 10.0) -> list[str]:
     """The strokes of a chart whose lines end now and are unknown before."""
-    drawn = render_chart([("running", [nan] * (SLOTS - len(line)) + line) for line in lines], seconds, top, LABEL)
+    drawn = render_chart(
+        [("running", [nan] * (HISTORY_SLOTS - len(line)) + line) for line in lines], seconds, top, LABEL
+    )
     return [path.attrib["d"] for path in ET.fromstring(drawn)]  # noqa: S314  # our own text
 
 
@@ -39,7 +41,7 @@ def test_labels_of_bars_and_charts_are_text() -> None:
 
 
 def test_a_line_ends_at_the_right_edge_and_is_as_high_as_its_share_of_the_axis() -> None:
-    assert paths([0.0, 5.0, 10.0]) == [f"M27 {HEIGHT}L28 {HEIGHT // 2}L29 0"]
+    assert paths([0.0, 5.0, 10.0]) == [f"M27 {CHART_HEIGHT}L28 {CHART_HEIGHT // 2}L29 0"]
 
 
 def test_no_line_crosses_a_gap_and_a_single_value_is_a_dot() -> None:
@@ -61,17 +63,18 @@ def test_only_what_is_on_the_time_axis_is_drawn() -> None:
 
 
 def test_each_line_is_a_path_with_its_class() -> None:
-    drawn = render_chart([("running", [1.0] * SLOTS), ("waiting", [0.0] * SLOTS)], 600, 1.0, "")
+    drawn = render_chart([("running", [1.0] * HISTORY_SLOTS), ("waiting", [0.0] * HISTORY_SLOTS)], 600, 1.0, "")
     assert re.findall(r'<path class="(\w+)"', drawn) == ["running", "waiting"]
 
 
 @pytest.mark.parametrize(
-    ("known", "covered"), [(0, 60), (1, 60), (30, 60), (31, 120), (60, 120), (150, 300), (151, 600), (SLOTS, 600)]
+    ("known", "covered"),
+    [(0, 60), (1, 60), (30, 60), (31, 120), (60, 120), (150, 300), (151, 600), (HISTORY_SLOTS, 600)],
 )
 def test_the_time_axis_covers_all_that_is_known(known: int, covered: int) -> None:
-    first = [nan] * (SLOTS - known) + [1.0] * known
-    assert measure_span([[nan] * SLOTS, first]) == covered
-    assert known * SLOT_SECONDS <= covered <= SPAN_SECONDS
+    first = [nan] * (HISTORY_SLOTS - known) + [1.0] * known
+    assert measure_span([[nan] * HISTORY_SLOTS, first]) == covered
+    assert known * SLOT_SECONDS <= covered <= HISTORY_SPAN_SECONDS
 
 
 def test_the_peak_is_of_what_is_known() -> None:

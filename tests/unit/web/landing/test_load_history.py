@@ -5,9 +5,10 @@ import pytest
 
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
+from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Health
-from phasewatch.snapshot.target import EngineSnapshot, TargetSnapshot, create_snapshot
-from phasewatch.web.landing.load_history import SLOT_SECONDS, SLOTS, SPAN_SECONDS, LoadHistory, Track
+from phasewatch.snapshot.target import TargetSnapshot, create_snapshot
+from phasewatch.web.landing.load_history import HISTORY_SLOTS, HISTORY_SPAN_SECONDS, SLOT_SECONDS, LoadHistory, Track
 from tests.support.targets import new_target
 
 KEY = EngineKey("tiny", "0")
@@ -24,7 +25,7 @@ def down(name: str = "chat") -> TargetSnapshot:
 
 
 def track(history: LoadHistory, now: float, name: str = "chat") -> Track:
-    found = history.track(name, KEY, now)
+    found = history.get_track(name, KEY, now)
     assert found is not None
     return found
 
@@ -34,7 +35,7 @@ def test_the_newest_slot_is_the_last_and_all_before_the_first_look_is_unknown() 
     history.record([snapshot(3.0)], START)
     found = track(history, START)
     assert (found.running[-1], found.waiting[-1], found.kv_cache[-1]) == (2.0, 3.0, 0.5)
-    assert [len(series) for series in (found.running, found.waiting, found.kv_cache)] == [SLOTS] * 3
+    assert [len(series) for series in (found.running, found.waiting, found.kv_cache)] == [HISTORY_SLOTS] * 3
     assert all(map(isnan, found.waiting[:-1]))
 
 
@@ -47,10 +48,10 @@ def test_a_slot_keeps_its_peak() -> None:
 
 def test_time_shifts_what_is_known_to_the_left() -> None:
     history = LoadHistory()
-    for slot in range(SLOTS):
+    for slot in range(HISTORY_SLOTS):
         history.record([snapshot(float(slot))], START + slot * SLOT_SECONDS)
-    found = track(history, START + (SLOTS + 9) * SLOT_SECONDS)
-    assert found.waiting[:-10] == list(range(10, SLOTS))
+    found = track(history, START + (HISTORY_SLOTS + 9) * SLOT_SECONDS)
+    assert found.waiting[:-10] == list(range(10, HISTORY_SLOTS))
     assert all(map(isnan, found.waiting[-10:]))
 
 
@@ -104,16 +105,18 @@ def test_a_number_that_is_unknown_or_cannot_be_drawn_is_a_gap_of_its_own() -> No
 
 def test_values_are_kept_for_the_whole_span_and_no_longer() -> None:
     history = LoadHistory()
-    for slot in range(3 * SLOTS):
+    for slot in range(3 * HISTORY_SLOTS):
         history.record([snapshot(float(slot))], START + slot * SLOT_SECONDS)
-    assert track(history, START + (3 * SLOTS - 1) * SLOT_SECONDS).waiting == list(range(2 * SLOTS, 3 * SLOTS))
+    assert track(history, START + (3 * HISTORY_SLOTS - 1) * SLOT_SECONDS).waiting == list(
+        range(2 * HISTORY_SLOTS, 3 * HISTORY_SLOTS)
+    )
 
 
 def test_a_ring_that_has_turned_shows_no_value_of_the_turn_before() -> None:
     history = LoadHistory()
-    for slot in range(SLOTS):
+    for slot in range(HISTORY_SLOTS):
         history.record([snapshot(1.0)], START + slot * SLOT_SECONDS)
-    later = START + (2 * SLOTS - 2) * SLOT_SECONDS
+    later = START + (2 * HISTORY_SLOTS - 2) * SLOT_SECONDS
     history.record([snapshot(7.0)], later)
     found = track(history, later)
     assert [value for value in found.waiting if not isnan(value)] == [1.0, 7.0]
@@ -124,27 +127,27 @@ def test_engines_are_told_apart_by_target_model_and_index() -> None:
     other = EngineKey("tiny", "1")
     history.record([snapshot(1.0), snapshot(2.0, name="b"), snapshot(3.0, name="c", key=other)], START)
     assert (track(history, START).waiting[-1], track(history, START, "b").waiting[-1]) == (1.0, 2.0)
-    assert history.track("c", KEY, START) is None
+    assert history.get_track("c", KEY, START) is None
 
 
 def test_an_engine_that_tells_nothing_of_its_queue_has_no_history() -> None:
     history = LoadHistory()
     history.record([replace(down(), engines=(EngineSnapshot(KEY),))], START)
-    assert history.track("chat", KEY, START) is None
+    assert history.get_track("chat", KEY, START) is None
 
 
 def test_an_engine_that_has_gone_is_forgotten_after_the_span() -> None:
     history = LoadHistory()
     history.record([snapshot(1.0)], START)
-    history.record([down()], START + SPAN_SECONDS - SLOT_SECONDS)
-    assert history.track("chat", KEY, START) is not None
-    history.record([down()], START + SPAN_SECONDS)
-    assert history.track("chat", KEY, START) is None
+    history.record([down()], START + HISTORY_SPAN_SECONDS - SLOT_SECONDS)
+    assert history.get_track("chat", KEY, START) is not None
+    history.record([down()], START + HISTORY_SPAN_SECONDS)
+    assert history.get_track("chat", KEY, START) is None
 
 
 def test_targets_that_are_not_kept_are_forgotten_at_once() -> None:
     history = LoadHistory()
     history.record([snapshot(1.0), snapshot(2.0, name="b")], START)
     history.keep({"b"})
-    assert history.track("chat", KEY, START) is None
+    assert history.get_track("chat", KEY, START) is None
     assert track(history, START, "b").waiting[-1] == 2.0

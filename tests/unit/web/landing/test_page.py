@@ -6,8 +6,9 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.snapshot.health import Trouble
-from phasewatch.snapshot.target import ModelSnapshot, ServerFacts, TargetSnapshot
-from phasewatch.web.landing.page import Known, render_page
+from phasewatch.snapshot.models import ModelSnapshot
+from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
+from phasewatch.web.landing.page import PageContext, render_page
 from phasewatch.web.landing.text import Moment
 from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, STATUS, UP, eight, recorded
 from tests.support.markup import Element, Markup
@@ -19,7 +20,7 @@ INVALID = "The newest configuration is invalid"
 def html(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> str:
     history = recorded(*targets, seconds=20)
     return render_page(
-        status, targets, Known(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
+        status, targets, PageContext(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
     )
 
 

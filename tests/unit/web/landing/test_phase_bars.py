@@ -5,7 +5,8 @@ import pytest
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.phases import Phases
 from phasewatch.backends import find_backend
-from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.web.landing.phase_bars import render_phase_bars
 from tests.support.live_page import KNOWN, OLLAMA
 from tests.support.markup import Markup

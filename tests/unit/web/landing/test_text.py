@@ -2,7 +2,18 @@ import pytest
 
 from phasewatch.analysis.latency import Latency
 from phasewatch.analysis.quantiles import Quantile
-from phasewatch.web.landing.text import UNKNOWN, ago, expiry, foreign, number, percent, rate, seconds, speed, utc
+from phasewatch.web.landing.text import (
+    UNKNOWN,
+    escape_foreign,
+    format_age,
+    format_expiry,
+    format_number,
+    format_percent,
+    format_quantile,
+    format_rate,
+    format_speed,
+    format_utc,
+)
 
 NOW = 1_800_000_000.0
 
@@ -21,19 +32,19 @@ NOW = 1_800_000_000.0
     ],
 )
 def test_a_number_is_rounded_and_unknown_ones_are_dashes(value: float | None, digits: int, shown: str) -> None:
-    assert number(value, digits) == shown
+    assert format_number(value, digits) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(33.249, "33.2"), (999.94, "999.9"), (999.96, "1,000"), (12_345.6, "12,346"), (None, UNKNOWN)]
 )
 def test_speeds_have_as_many_digits_as_tell_something(value: float | None, shown: str) -> None:
-    assert speed(value) == shown
+    assert format_speed(value) == shown
 
 
 def test_the_unit_of_an_unknown_speed_is_left_out() -> None:
-    assert rate(33.2) == "33.2 <small>tok/s</small>"
-    assert rate(None) == UNKNOWN
+    assert format_rate(33.2) == "33.2 <small>tok/s</small>"
+    assert format_rate(None) == UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -48,7 +59,7 @@ def test_the_unit_of_an_unknown_speed_is_left_out() -> None:
     ],
 )
 def test_ratios_are_whole_percents(ratio: float | None, shown: str) -> None:
-    assert percent(ratio) == shown
+    assert format_percent(ratio) == shown
 
 
 @pytest.mark.parametrize(
@@ -61,12 +72,12 @@ def test_ratios_are_whole_percents(ratio: float | None, shown: str) -> None:
 )
 def test_a_quantile_in_an_outer_bucket_is_shown_as_the_bound_it_is(quantile: Quantile, shown: str) -> None:
     latency = Latency(0.1, ((0.5, quantile),))
-    assert seconds(latency, 0.5) == shown
-    assert seconds(latency, 0.99) == UNKNOWN
+    assert format_quantile(latency, 0.5) == shown
+    assert format_quantile(latency, 0.99) == UNKNOWN
 
 
 def test_a_moment_is_told_to_people_and_programs() -> None:
-    assert utc(NOW) == '<time datetime="2027-01-15T08:00:00Z">2027-01-15 08:00:00 UTC</time>'
+    assert format_utc(NOW) == '<time datetime="2027-01-15T08:00:00Z">2027-01-15 08:00:00 UTC</time>'
 
 
 @pytest.mark.parametrize(
@@ -74,13 +85,13 @@ def test_a_moment_is_told_to_people_and_programs() -> None:
     [
         (None, UNKNOWN),
         (NOW + 252, "in 4m 12s <small>08:04:12 UTC</small>"),
-        (NOW + 200_000, utc(NOW + 200_000)),
-        (NOW - 5, utc(NOW - 5)),
+        (NOW + 200_000, format_utc(NOW + 200_000)),
+        (NOW - 5, format_utc(NOW - 5)),
         (11_018_500_000.0, "never"),
     ],
 )
 def test_an_expiry_says_in_how_long_and_when(moment: float | None, shown: str) -> None:
-    assert expiry(moment, NOW) == shown
+    assert format_expiry(moment, NOW) == shown
 
 
 @pytest.mark.parametrize(
@@ -90,12 +101,12 @@ def test_an_expiry_says_in_how_long_and_when(moment: float | None, shown: str) -
         (NOW - 185, "3m 5s ago"),
         (NOW, "0s ago"),
         (NOW + 3, "0s ago"),  # the clock was set back
-        (NOW - 200_000, utc(NOW - 200_000)),
+        (NOW - 200_000, format_utc(NOW - 200_000)),
     ],
 )
 def test_what_has_been_says_how_long_ago_or_when(moment: float | None, shown: str) -> None:
-    assert ago(moment, NOW) == shown
+    assert format_age(moment, NOW) == shown
 
 
 def test_foreign_text_is_escaped_and_kept_apart_from_the_direction_around_it() -> None:
-    assert foreign('<b> & "') == "<bdi>&lt;b&gt; &amp; &quot;</bdi>"
+    assert escape_foreign('<b> & "') == "<bdi>&lt;b&gt; &amp; &quot;</bdi>"

@@ -1,0 +1,35 @@
+"""The snapshot of one engine: its phases, latencies, load, ceilings and saturation."""
+
+from dataclasses import dataclass, field
+
+from phasewatch.analysis.ceiling import Ceiling
+from phasewatch.analysis.latency import Latencies
+from phasewatch.analysis.phases import Phases
+from phasewatch.analysis.queue import Load
+from phasewatch.analysis.samples import EngineKey
+from phasewatch.analysis.saturation import SaturationState
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """The present figures of one engine.
+
+    Attributes:
+        key: model name and engine label.
+        phases: speeds of prefill and decode over the window.
+        latencies: quantiles and means over the window.
+        load: queue and KV cache now, and their course over the window.
+        ceiling: hardware limits, and how close the engine comes to them.
+        token_stall_seconds: time without new tokens while requests run.
+        state: saturation state; None if the server does not expose its queue.
+        asleep: whether the engine was put to sleep.
+    """
+
+    key: EngineKey
+    phases: Phases = field(default_factory=Phases)
+    latencies: Latencies = field(default_factory=Latencies)
+    load: Load = field(default_factory=Load)
+    ceiling: Ceiling = field(default_factory=Ceiling)
+    token_stall_seconds: float | None = None
+    state: SaturationState | None = None
+    asleep: bool = False
