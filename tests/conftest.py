@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Failures of assertions in the helpers show their values, as those of tests do.
+pytest.register_assert_rewrite("tests.support")
+
 # No limits of time: on a busy machine a single example may take seconds. Fixtures such as tmp_path may be shared by all
 # examples of a test: each example overwrites its files.
 settings.register_profile(

@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.agreement.test_docs import code, every_code, fences, page, tables
-from tests.agreement.test_runbooks import RULES, rules_in, shipped_alerts
+from tests.support.markdown import code, every_code, fences, page, tables
 from tests.support.paths import ROOT
 from tests.support.processes import free_port, needs
+from tests.support.rule_files import RULES, alerts, rules
 
 PAGE: Final = page("docs/alerts.md")
 ALERTS: Final = ROOT / "alerts"
@@ -31,7 +31,7 @@ def rows(*head: str) -> list[list[str]]:
 
 @cache
 def names() -> list[str]:
-    return list(dict.fromkeys(rule["alert"] for rule in shipped_alerts()))
+    return list(dict.fromkeys(rule["alert"] for rule in alerts()))
 
 
 def promtool(folder: Path, *words: str | Path) -> None:
@@ -47,7 +47,7 @@ def test_every_file_is_listed_and_nothing_else_is() -> None:
 
 def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_else_is() -> None:
     severities: dict[str, set[str]] = {}
-    for rule in shipped_alerts():
+    for rule in alerts():
         severities.setdefault(rule["alert"], set()).add(rule["labels"]["severity"])
     listed = {}
     for alert, told, _ in rows("alert", "severity", "meaning"):
@@ -64,7 +64,7 @@ def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_e
 
 def defaults() -> dict[str, float]:
     found = {}
-    for rule in rules_in("phasewatch-thresholds.yml"):
+    for rule in rules("phasewatch-thresholds.yml"):
         value = re.fullmatch(r"vector\((.+)\)", rule["expr"])
         assert value, rule
         found[rule["record"].removeprefix("phasewatch_threshold:")] = float(value[1])
@@ -82,11 +82,11 @@ def thresholds_of(expression: str, recorded: dict[str, list[str]], seen: frozens
 
 def test_every_threshold_is_listed_with_its_default_and_its_alerts_and_nothing_else_is() -> None:
     recorded: dict[str, list[str]] = {}
-    for rule in rules_in("*.yml"):
+    for rule in rules():
         if "record" in rule:
             recorded.setdefault(rule["record"], []).append(rule["expr"])
     users: dict[str, list[str]] = {name: [] for name in defaults()}
-    for rule in shipped_alerts():
+    for rule in alerts():
         for name in thresholds_of(rule["expr"], recorded):
             users[name].append(rule["alert"])
     known = {name: (default, set(users[name])) for name, default in defaults().items()}
@@ -150,7 +150,7 @@ def test_the_override_in_force_is_the_one_that_the_page_says(tmp_path: Path) -> 
 def test_the_query_for_what_is_in_force_asks_for_the_recording_of_it() -> None:
     (query,) = [query for text in fences(PAGE, "promql") for query in text.splitlines() if EFFECTIVE in query]
     assert thresholds_of(query, {}) <= defaults().keys()
-    assert EFFECTIVE in {rule.get("record") for rule in rules_in("*.yml")}
+    assert EFFECTIVE in {rule.get("record") for rule in rules()}
 
 
 # Objectives
@@ -172,7 +172,7 @@ def test_the_windows_are_those_of_the_rules() -> None:
     listed = rows("severity", "times too fast", "long window", "short window", "for")
     for name in (name for name in names() if name.endswith("BudgetBurn")):
         known = []
-        for rule in shipped_alerts():
+        for rule in alerts():
             if rule["alert"] == name:
                 factor = re.search(r"> ([\d.]+) \*", rule["expr"])
                 assert factor

@@ -14,11 +14,11 @@ import yaml
 from phasewatch import assets
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
 from phasewatch.config.resolve import parse_config
-from tests.agreement.test_docs import code, fences, page, tables
 from tests.support.compose_changes import COMPOSE, CONFIG, MUTATIONS, OVERRIDE, TEMPLATE
 from tests.support.compose_checks import EXPORTERS, problems
 from tests.support.compose_closed import mebibytes
 from tests.support.compose_file import FILES, Stack, interpolated, only, uncommented_secrets
+from tests.support.markdown import code, fences, page, tables
 from tests.support.paths import ROOT
 from tests.support.processes import needs
 

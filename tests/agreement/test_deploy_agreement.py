@@ -20,7 +20,9 @@ from phasewatch.base.units import duration
 from phasewatch.cli.arguments import DEFAULT_PORT, new_parser
 from phasewatch.config.resolve import parse_config
 from phasewatch.hardware.resolve import Resolved, resolve
-from tests.agreement.test_deploy_kubernetes import (
+from tests.support.alert_stack import uncommented
+from tests.support.fakes import FakeVllm
+from tests.support.kubernetes import (
     KUBERNETES,
     PLACES,
     Object,
@@ -31,9 +33,7 @@ from tests.agreement.test_deploy_kubernetes import (
     open_ports,
     workloads,
 )
-from tests.agreement.test_docs import words
-from tests.support.alert_stack import uncommented
-from tests.support.fakes import FakeVllm
+from tests.support.markdown import words
 from tests.support.paths import ROOT
 from tests.support.processes import eventually, free_port, get_json, needs, running
 

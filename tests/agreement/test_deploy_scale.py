@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.agreement.test_docs import code, fences, page, tables
+from tests.support.markdown import code, fences, page, tables
 from tests.support.processes import needs
 from tests.support.rule_files import RULES, groups, promtool, rules, script
 

@@ -15,8 +15,9 @@ from phasewatch.cli.flags import environment_name
 from phasewatch.cli.main import main
 from phasewatch.config.resolve import parse_config
 from phasewatch.hardware.wording import CPU
-from tests.agreement.test_docs import code, every_code, fences, flags_of, page, tables
 from tests.support.alert_stack import uncommented
+from tests.support.command_line import flags_of
+from tests.support.markdown import code, every_code, fences, page, tables
 from tests.support.paths import ROOT
 from tests.support.processes import needs
 

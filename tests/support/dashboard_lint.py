@@ -60,6 +60,11 @@ def expanded(expr: str, rate: str = _RATE) -> str:
     return re.sub(r"\$\{?__(interval|range)\}?", "300s", told)
 
 
+def chosen(expr: str, **choices: str) -> str:
+    """A query as Grafana sends it, with some choices and all other variables at All."""
+    return re.sub(r"\$([a-z]\w*)", lambda found: choices.get(found[1], ".*" if found[1] == "engine" else ".+"), expr)
+
+
 def selectors(expr: str) -> Iterator[Selector]:
     """What a query selects. Raises ValueError where it is no PromQL."""
     yield from _selectors(promql.parse(expanded(expr)), (), None)

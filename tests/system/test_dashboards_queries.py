@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from dashboards.states import STATE_CODES
-from tests.support.dashboard_lint import Json, boards, expanded, panels, queries
+from tests.support.dashboard_lint import Json, boards, chosen, expanded, panels, queries
 from tests.support.dashboard_stack import FIRST, FLEET, TWICE, Stack, filled
 from tests.support.processes import eventually, needs
 
@@ -79,11 +79,6 @@ def found(stack: Stack, target: Json, seconds: float) -> bool:
         return any(stack.instant(expr, moment) for moment in moments)
     values = (value for series in stack.course(expr, seconds, seconds / 60) for _, value in series["values"])
     return any(value != "NaN" for value in values)
-
-
-def chosen(expr: str, **choices: str) -> str:
-    """A query as Grafana sends it, with some choices and all other variables at All."""
-    return re.sub(r"\$([a-z]\w*)", lambda found: choices.get(found[1], ".*" if found[1] == "engine" else ".+"), expr)
 
 
 @needs("prometheus")

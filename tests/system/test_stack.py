@@ -18,13 +18,12 @@ import pytest
 from phasewatch.demo.run import VLLM_NAME
 from tests.support.alert_stack import NOWHERE, Webhook
 from tests.support.compose_file import Stack
-from tests.support.dashboard_lint import boards, expanded, queries
+from tests.support.dashboard_lint import boards, chosen, expanded, queries
 from tests.support.fakes import Exporter
 from tests.support.hurry import hurried, scaled_duration
 from tests.support.paths import ROOT
 from tests.support.processes import PATIENCE, eventually, free_port, get, get_json, needs, running
 from tests.support.rule_files import rules
-from tests.system.test_dashboards_queries import chosen
 
 FACTOR: Final = 30
 """What rules and Alertmanager wait for is divided by this."""

@@ -17,9 +17,8 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.snapshot.target import EngineSnapshot, TargetSnapshot
 from phasewatch.web.landing.page import REFRESH_SECONDS
-from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, UP, Shown, eight, recorded, served
+from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, UP, Shown, eight, recorded, render_html, served
 from tests.support.processes import PATIENCE, free_port, needs
-from tests.unit.web.landing.test_page import html
 
 pytestmark = needs("chromium")
 
@@ -285,7 +284,7 @@ def test_an_answer_that_is_not_the_page_is_told_too(answer: dict[str, Any], told
 
 
 def test_no_part_of_a_page_that_is_cut_or_broken_is_taken_over(visit: Open) -> None:
-    good = html(replace(UP, engines=(replace(KNOWN, phases=Phases(decode_tokens_per_second=41.5)),)))
+    good = render_html(replace(UP, engines=(replace(KNOWN, phases=Phases(decode_tokens_per_second=41.5)),)))
     broken = [
         good[: good.index("</tbody>")],
         good.replace('id="targets"', ""),
@@ -311,7 +310,7 @@ def test_no_part_of_a_page_that_is_cut_or_broken_is_taken_over(visit: Open) -> N
 
 
 def test_a_page_that_came_cut_is_mended_after_an_outage(visit: Open) -> None:
-    whole = html(UP)
+    whole = render_html(UP)
     with served(Shown((UP,))) as url:
         seen = visit(url)
         seen.page.route(
@@ -359,7 +358,7 @@ def test_numbers_grow_old_while_an_answer_is_late_and_one_that_slept_on_the_way_
         late = seen.question(held)
         seen.sleep()
         with seen.page.expect_response(url):
-            late.fulfill(body=html(replace(UP, name="after the sleep")), content_type="text/html")
+            late.fulfill(body=render_html(replace(UP, name="after the sleep")), content_type="text/html")
         seen.shows("after the sleep")
         assert seen.old
 
@@ -391,7 +390,7 @@ def test_one_question_at_a_time_and_none_after_it_once_the_tab_is_hidden(visit: 
             seen.turn(hidden=hidden)
         question = seen.question(held)
         asked = seen.asked.count(url)
-        question.fulfill(body=html(replace(UP, name="elsewhere")), content_type="text/html")
+        question.fulfill(body=render_html(replace(UP, name="elsewhere")), content_type="text/html")
         seen.shows("elsewhere")
         seen.wait(10 * REFRESH_SECONDS)
         assert (seen.asked.count(url), held) == (asked, [])

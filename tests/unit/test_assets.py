@@ -11,9 +11,9 @@ import pytest
 
 from phasewatch import assets
 from phasewatch.base.errors import AssetError
-from tests.agreement.test_docs import page
 from tests.support.compose_file import Stack
 from tests.support.fakes import program
+from tests.support.markdown import page
 from tests.support.paths import ROOT
 from tests.support.processes import PATIENCE
 

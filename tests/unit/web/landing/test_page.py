@@ -3,28 +3,27 @@ from dataclasses import replace
 import pytest
 
 from phasewatch.analysis.samples import EngineKey
-from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
-from phasewatch.snapshot.health import Trouble
-from phasewatch.snapshot.target import ModelSnapshot, ServerFacts, TargetSnapshot
-from phasewatch.web.landing.page import Known, render_page
-from phasewatch.web.landing.text import Moment
-from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, STATUS, UP, eight, recorded
+from phasewatch.snapshot.target import ModelSnapshot, TargetSnapshot
+from tests.support.live_page import (
+    DOWN,
+    HOSTILE,
+    KNOWN,
+    OLLAMA,
+    STATUS,
+    UP,
+    eight,
+    render_everything,
+    render_html,
+)
 from tests.support.markup import Element, Markup
 
 SINCE = "2027-01-15 08:00:00 UTC"
 INVALID = "The newest configuration is invalid"
 
 
-def html(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> str:
-    history = recorded(*targets, seconds=20)
-    return render_page(
-        status, targets, Known(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
-    )
-
-
 def shown(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> Markup:
-    return Markup(html(*targets, status=status, notice=notice))
+    return Markup(render_html(*targets, status=status, notice=notice))
 
 
 def row(target: TargetSnapshot) -> dict[str, str]:
@@ -74,8 +73,8 @@ def test_the_state_tells_why_there_are_no_numbers(target: TargetSnapshot, state:
 
 
 def test_a_refused_reload_is_shown() -> None:
-    assert INVALID not in html(UP)
-    assert INVALID in html(UP, status=replace(STATUS, reload_successful=False))
+    assert INVALID not in render_html(UP)
+    assert INVALID in render_html(UP, status=replace(STATUS, reload_successful=False))
 
 
 def test_a_notice_is_a_banner_and_without_one_there_is_none() -> None:
@@ -123,27 +122,11 @@ def test_models_on_disk_alone_are_listed_and_remote_ones_are_not() -> None:
     assert "On disk, not in memory: llama3.1:8b (workstation)." in shown(replace(OLLAMA, models=models)).texts(
         "p", "note"
     )
-    assert "On disk" not in html(UP)
-
-
-def everything() -> str:
-    hostile = replace(
-        UP,
-        name=HOSTILE,
-        backend=HOSTILE,
-        url=HOSTILE,
-        facts=ServerFacts(HOSTILE),
-        engines=(replace(KNOWN, key=EngineKey(HOSTILE, HOSTILE)),),
-        models=(ModelSnapshot(HOSTILE, loaded=0.0),),
-    )
-    failed = replace(hostile, up=False, trouble=Trouble(0.0, 1, Reason.PARSE, HOSTILE), engines=(), models=())
-    waiting = replace(UP, name="not yet", up=None, engines=())
-    status = replace(STATUS, version=HOSTILE, reload_successful=False)
-    return html(hostile, failed, OLLAMA, waiting, *eight(), status=status, notice=HOSTILE)
+    assert "On disk" not in render_html(UP)
 
 
 def test_hostile_names_are_text_wherever_they_stand() -> None:
-    found = Markup(everything())
+    found = Markup(render_everything())
     assert "img" not in {element.tag for element in found.elements}
     assert [script.attributes for script in found.all("script")] == [{"src": "live.js", "defer": ""}]
     cells = found.texts("td")
@@ -153,7 +136,7 @@ def test_hostile_names_are_text_wherever_they_stand() -> None:
 
 
 def test_the_page_keeps_to_its_content_security_policy() -> None:
-    for element in Markup(everything()).elements:
+    for element in Markup(render_everything()).elements:
         assert element.tag not in {"style", "iframe", "form", "object", "base"}
         assert not {name for name in element.attributes if name == "style" or name.startswith("on")}
         assert not leaves(element)
@@ -166,12 +149,12 @@ def leaves(element: Element) -> bool:
 
 
 def test_every_element_that_is_named_is_named_once() -> None:
-    named = [element.attributes["id"] for element in Markup(everything()).elements if "id" in element.attributes]
+    named = [element.attributes["id"] for element in Markup(render_everything()).elements if "id" in element.attributes]
     assert len(named) == len(set(named))
 
 
 def test_whatever_refers_to_an_element_refers_to_one_that_is_there() -> None:
-    elements = Markup(everything()).elements
+    elements = Markup(render_everything()).elements
     named = {element.attributes.get("id") for element in elements}
     assert {
         element.attributes["aria-labelledby"] for element in elements if "aria-labelledby" in element.attributes

@@ -4,9 +4,8 @@ from itertools import product
 
 import pytest
 
-from tests.support.live_page import UP
+from tests.support.live_page import UP, render_everything, render_html
 from tests.support.markup import Markup
-from tests.unit.web.landing.test_page import everything, html
 
 STYLE = (files("phasewatch.web.landing") / "static" / "style.css").read_text(encoding="utf-8")
 SCRIPT = (files("phasewatch.web.landing") / "static" / "live.js").read_text(encoding="utf-8")
@@ -76,7 +75,7 @@ def test_bars_stand_out_of_their_frames_as_wcag_aa_demands(theme: str) -> None:
 
 
 def test_every_class_of_the_page_has_a_style_and_every_style_is_used() -> None:
-    pages = (everything(), html(UP), html(UP, UP))
+    pages = (render_everything(), render_html(UP), render_html(UP, UP))
     used = {name for text in pages for element in Markup(text).elements for name in element.classes}
     styled = set(re.findall(r"\.([a-z][a-z-]*)", STYLE))
     by_script = set(re.findall(r'classList\.add\("(\w+)"\)', SCRIPT))
