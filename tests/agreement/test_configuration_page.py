@@ -18,9 +18,9 @@ from phasewatch.config.resolve import DEFAULT_CONFIG, Target, Thresholds, parse_
 from phasewatch.config.schema import OLLAMA_INTERVAL, FileSchema
 from phasewatch.web.security import _WebSchema, load_web_config
 from tests.support.command_line import COMMANDS, flags_of, help_text
+from tests.support.documented_targets import CHAT, WORKSTATION
 from tests.support.markdown import code, every_code, fences, page, tables, words
 from tests.support.nested import key_paths
-from tests.support.targets import CHAT, WORKSTATION
 
 PAGE = page("docs/configuration.md")
 

@@ -20,10 +20,10 @@ from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from phasewatch.snapshot.probes import DiscardReason, SkipReason
+from tests.support.documented_targets import CHAT, ollama_samples
 from tests.support.markdown import code, every_code, page, tables, words
 from tests.support.model_folders import config, write_json
 from tests.support.paths import RECORDINGS
-from tests.support.targets import CHAT, ollama_samples
 
 PAGE = page("docs/metrics.md")
 WORDS = words("docs/metrics.md")

@@ -21,12 +21,12 @@ from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from tests.support.advice import CALM, VLLM_FLAGS
 from tests.support.command_line import COMMANDS, flags_of
+from tests.support.documented_targets import CHAT, ollama_samples
 from tests.support.markdown import FENCE, anchors, fences, links
 from tests.support.model_folders import config, write_json
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.processes import needs
 from tests.support.rule_files import RULES, alerts, promtool, rules
-from tests.support.targets import CHAT, ollama_samples
 
 FOLDER: Final = ROOT / "docs" / "runbooks"
 RUNBOOKS: Final = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}

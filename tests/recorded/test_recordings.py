@@ -2,14 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
 from phasewatch.analysis.quantiles import QUANTILES
 from phasewatch.analysis.window import PageWindow, append_page, subtract_counters
 from phasewatch.backends.prometheus_page import PageReader
-from tests.support.pages import Metrics, bodies, body_at, replayed, value, values
+from tests.support.pages import Metrics, bodies, replayed, value, values
 from tests.support.truth import Truth, truth
 
 # Spans of steady traffic, in seconds of each recording.
@@ -32,13 +33,16 @@ NEWEST = [name for name in STEADY if not name.startswith(("vllm", "rust"))]
 ONE_ENGINE = [name for name in NEWEST if name != "data-parallel"]
 
 
-def shown(name: str, window: float) -> Iterator[tuple[float, float, Metrics]]:
+@cache
+def shown(name: str, window: float) -> list[tuple[float, float, Metrics]]:
     """Start and end of the window, and what was shown, for each scrape in steady traffic."""
     times: list[float] = []
+    steady = []
     for time, metrics in replayed(name, window=window):
         if any(start <= time <= end for start, end in STEADY[name]):
-            yield min(times, key=lambda earlier: abs(earlier - (time - window))), time, metrics
+            steady.append((min(times, key=lambda earlier: abs(earlier - (time - window))), time, metrics))
         times.append(time)
+    return steady
 
 
 def median_error(name: str, window: float, metric: str, expected: Callable[[Truth, float, float], float]) -> float:
@@ -216,10 +220,11 @@ def test_steps_counted_by_several_api_servers_are_not_doubled(name: str) -> None
 
 
 def test_steps_counted_by_one_api_server_are_taken_as_they_are() -> None:
+    pages = dict(bodies("batch-ramp"))
     for start, end, metrics in shown("batch-ramp", 10):
         reader = PageReader()
-        (first,) = reader.read(body_at("batch-ramp", start)).engines.values()
-        (last,) = reader.read(body_at("batch-ramp", end)).engines.values()
+        (first,) = reader.read(pages[start]).engines.values()
+        (last,) = reader.read(pages[end]).engines.values()
         iterations = subtract_counters(first, last).iteration_tokens
         assert iterations is not None
         assert value(metrics, "llm_step_tokens") == pytest.approx(iterations.sum / iterations.count)

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,13 @@ TARGET = Target("chat", "vllm", "http://a.invalid")
 LABELS = json.loads((RECORDINGS / "labels.json").read_text())
 
 
-def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, SaturationState]]:
+@cache
+def states(name: str, window: float = TARGET.window) -> list[tuple[float, str, SaturationState]]:
+    """Time, engine and state after every scrape of a recording."""
+    return list(states_of(name, replace(TARGET, window=window)))
+
+
+def states_of(name: str, target: Target) -> Iterator[tuple[float, str, SaturationState]]:
     for time, shown in replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         for engine in shown.engines:
             assert engine.state is not None
@@ -37,7 +44,7 @@ def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, Sat
 def test_every_labelled_second_of_a_real_server_gets_an_accepted_state(name: str, window: float) -> None:
     wrong = [
         (time, engine, state)
-        for time, engine, state in states(name, replace(TARGET, window=window))
+        for time, engine, state in states(name, window)
         for span in LABELS[name]
         if span["from"] <= time <= span["to"] and state not in span["states"]
     ]
@@ -46,14 +53,14 @@ def test_every_labelled_second_of_a_real_server_gets_an_accepted_state(name: str
 
 def test_knowing_the_slots_does_not_change_what_is_right() -> None:
     for name, slots in (("seq-limit", 4), ("prefill-limited", 256), ("kv-saturation", 256), ("shedding", 4)):
-        for time, _, state in states(name, replace(TARGET, limits=Limits(slots, None))):
+        for time, _, state in states_of(name, replace(TARGET, limits=Limits(slots, None))):
             accepted = [span["states"] for span in LABELS[name] if span["from"] <= time <= span["to"]]
-            assert not accepted or state in accepted[0]
+            assert not accepted or state in accepted[0], (name, time)
 
 
 def test_a_server_that_is_paused_becomes_stuck_and_nothing_else_does() -> None:
     for name in LABELS:
-        assert (SaturationState.STUCK in {state for _, _, state in states(name)}) == (name == "paused")
+        assert (SaturationState.STUCK in {state for _, _, state in states(name)}) == (name == "paused"), name
 
 
 def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:

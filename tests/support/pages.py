@@ -9,8 +9,10 @@ from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import as_json
 from tests.support.paths import RECORDINGS
 
-Metrics = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-"""Name and sorted labels -> value."""
+Series = tuple[str, tuple[tuple[str, str], ...]]
+"""Name and sorted labels."""
+
+Metrics = dict[Series, float]
 
 
 def bodies(name: str) -> Iterator[tuple[float, str]]:
@@ -30,9 +32,14 @@ def body_at(name: str, time: float) -> str:
 def replayed(name: str, *, window: float = 60.0, api_servers: int | None = None) -> Iterator[tuple[float, Metrics]]:
     """What /metrics shows after each scrape of a recording."""
     target = Target("recording", "vllm", "http://recording.invalid", window=window, api_servers=api_servers)
+    series: dict[Series, Series] = {}  # one object for each series, so that whole replays can be kept
     for line in as_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         found = json.loads(line)
-        yield found["t"], {(m["name"], tuple(sorted(m["labels"].items()))): m["value"] for m in found["metrics"]}
+        metrics = {}
+        for metric in found["metrics"]:
+            key = (metric["name"], tuple(sorted(metric["labels"].items())))
+            metrics[series.setdefault(key, key)] = metric["value"]
+        yield found["t"], metrics
 
 
 def values(metrics: Metrics, name: str, **labels: str) -> list[float]:
