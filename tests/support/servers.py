@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.support.processes import PATIENCE
+
 Behaviour = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -53,7 +55,7 @@ def answers(body: bytes, *headers: str, status: str = "200 OK") -> Behaviour:
 
 
 async def hangs(_: asyncio.StreamWriter) -> None:
-    await asyncio.sleep(30)
+    await asyncio.sleep(PATIENCE)
 
 
 async def drips(writer: asyncio.StreamWriter) -> None:

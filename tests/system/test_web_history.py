@@ -19,7 +19,7 @@ KEY = EngineKey("tiny", "0")
 
 
 def vllm(name: str, url: str, interval: str = "100ms") -> dict[str, Any]:
-    return {"name": name, "backend": "vllm", "url": url, "interval": interval, "timeout": "2s"}
+    return {"name": name, "backend": "vllm", "url": url, "interval": interval, "timeout": f"{PATIENCE:g}s"}
 
 
 def run(path: Path, look: Callable[[Exporter], Awaitable[None]]) -> None:

@@ -22,7 +22,7 @@ from phasewatch.config.resolve import Authorization, Limits, Target, TlsConfig
 from phasewatch.metrics.collector import build_target_families
 from phasewatch.scrape.scraper import Scraper
 from tests.support.pages import body_at, page
-from tests.support.processes import free_port
+from tests.support.processes import PATIENCE, free_port
 from tests.support.servers import Behaviour, answers, bomb, drips, floods, hangs, resets, sends, server
 
 GOOD = body_at("single-stream", 40)
@@ -76,13 +76,13 @@ def reply(status: int, content: bytes | str = b"") -> httpx.Response:
 
 
 def watch(url: str, **facts: Any) -> VllmScraper:
-    target = Target("chat", "vllm", url, **{"timeout": 0.4, **facts})
+    target = Target("chat", "vllm", url, **{"timeout": PATIENCE, **facts})
     return VllmScraper(target, Clock(), lambda: 1_700_000_000.0)
 
 
 def run(work: Callable[[], Awaitable[None]]) -> list[dict[str, Any]]:
     async def within_time() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(4 * PATIENCE):
             await work()
 
     with capture_logs() as logs:
@@ -104,8 +104,8 @@ def trouble(monitor: Scraper) -> tuple[Reason, str]:
 def test_whatever_a_server_does_wrong_has_its_reason_and_harms_nobody_else(behave: Behaviour, reason: Reason) -> None:
     async def work() -> None:
         async with server(behave) as bad, server(answers(GOOD.encode())) as good:
-            patient = 10.0 if reason is not Reason.TIMEOUT else 0.4
-            sick, well = watch(bad, timeout=patient), watch(good, timeout=10.0)
+            timeout = 0.4 if reason is Reason.TIMEOUT else PATIENCE
+            sick, well = watch(bad, timeout=timeout), watch(good)
             for _ in range(2):
                 await asyncio.gather(sick.scrape(), well.scrape())
             assert errors(sick) == {reason: 2}
@@ -135,7 +135,7 @@ def test_a_refused_connection_says_so() -> None:
 
 def test_a_name_that_does_not_exist_is_a_failed_connection() -> None:
     async def work() -> None:
-        monitor = watch("http://no-such-host.invalid:8000", timeout=10.0)
+        monitor = watch("http://no-such-host.invalid:8000")
         await monitor.scrape()
         assert errors(monitor) == {Reason.CONNECT: 1}
 
@@ -190,7 +190,7 @@ def test_a_defect_of_ours_is_counted_as_internal_and_logged() -> None:
 def test_a_compressed_page_is_read() -> None:
     async def work() -> None:
         async with server(answers(gzip.compress(GOOD.encode()), "Content-Encoding: gzip")) as url:
-            monitor = watch(url, timeout=10.0)
+            monitor = watch(url)
             await monitor.scrape()
             assert monitor.current().up is True
             await monitor.close()
@@ -304,7 +304,7 @@ def test_only_a_trusted_certificate_is_accepted(
 
     async def work() -> None:
         tls = TlsConfig(authority if trusted else None, None, None, insecure_skip_verify=skip)
-        monitor = watch(f"https://127.0.0.1:{port}", tls=tls, timeout=10.0)
+        monitor = watch(f"https://127.0.0.1:{port}", tls=tls)
         await monitor.scrape()
         assert errors(monitor) == ({} if reason is None else {reason: 1})
         await monitor.close()
@@ -315,7 +315,7 @@ def test_only_a_trusted_certificate_is_accepted(
 def test_https_to_a_server_without_it_and_a_missing_authority_are_tls_failures(tmp_path: Path) -> None:
     async def work() -> None:
         async with server(sends(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as url:
-            plain = watch(url.replace("http:", "https:"), timeout=10.0)
+            plain = watch(url.replace("http:", "https:"))
             await plain.scrape()
             assert errors(plain) == {Reason.TLS: 1}
         missing = watch(
