@@ -1,5 +1,3 @@
-import pytest
-
 from phasewatch.base.optional import add, average, multiply
 
 
@@ -8,6 +6,6 @@ def test_what_is_known_is_computed() -> None:
     assert (add(0.0, 0.0), multiply(0.0, 3.0), average(0.0, 0.0)) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("sides", [(None, 1.0), (1.0, None), (None, 0.0), (None, None)])
-def test_what_follows_from_an_unknown_figure_is_unknown(sides: tuple[float | None, float | None]) -> None:
-    assert (add(*sides), multiply(*sides), average(*sides)) == (None, None, None)
+def test_what_follows_from_an_unknown_figure_is_unknown() -> None:
+    for sides in ((None, 1.0), (1.0, None), (None, 0.0), (None, None)):
+        assert (add(*sides), multiply(*sides), average(*sides)) == (None, None, None), sides

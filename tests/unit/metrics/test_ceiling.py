@@ -4,8 +4,6 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from phasewatch.analysis.ceiling import Basis, Ceiling, Counted
 from phasewatch.hardware.facts import Source as DeviceSource
 from phasewatch.metrics.ceiling import CEILING_METRICS
@@ -60,9 +58,9 @@ def test_what_is_not_known_is_not_shown() -> None:
     assert not any(shown(Ceiling()).values())
 
 
-@pytest.mark.parametrize("metric", CEILING_METRICS, ids=lambda metric: metric.name)
-def test_samples_carry_the_labels_that_the_row_announces(metric: Any) -> None:
-    scope, own = metric.labels[: len(ENGINE_LABELS)], metric.labels[len(ENGINE_LABELS) :]
-    assert scope == ENGINE_LABELS
-    for labels, _ in shown(KNOWN)[metric.name]:
-        assert tuple(labels) == own
+def test_samples_carry_the_labels_that_the_row_announces() -> None:
+    for metric in CEILING_METRICS:
+        scope, own = metric.labels[: len(ENGINE_LABELS)], metric.labels[len(ENGINE_LABELS) :]
+        assert scope == ENGINE_LABELS, metric.name
+        for labels, _ in shown(KNOWN)[metric.name]:
+            assert tuple(labels) == own, metric.name

@@ -4,7 +4,6 @@ import subprocess
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
@@ -60,9 +59,8 @@ def names(metrics: Metrics) -> set[str]:
     return {name for name, _ in metrics} & {metric.name for metric in MODEL_METRICS}
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
+def test_each_row_shows_its_own_number() -> None:
+    for name, number in (
         ("llm_model_loaded", 1),
         ("llm_model_bytes", 8e9),
         ("llm_model_vram_bytes", 6e9),
@@ -77,13 +75,11 @@ def names(metrics: Metrics) -> set[str]:
         ("llm_probe_last_success_timestamp_seconds", WALL),
         ("llm_probes_total", 9),
         ("llm_probe_caused_reloads_total", 1),
-    ],
-)
-def test_each_row_shows_its_own_number(name: str, number: float) -> None:
-    metrics = shown(replace(RESIDENT, probe=PROBED))
-    assert value(metrics, name) == number
-    ((_, pairs),) = [key for key in metrics if key[0] == name]
-    assert dict(pairs) == LABELS
+    ):
+        metrics = shown(replace(RESIDENT, probe=PROBED))
+        assert value(metrics, name) == number, name
+        ((_, pairs),) = [key for key in metrics if key[0] == name]
+        assert dict(pairs) == LABELS, name
 
 
 def test_every_row_is_shown_by_a_probed_model_with_just_its_labels() -> None:
@@ -93,9 +89,8 @@ def test_every_row_is_shown_by_a_probed_model_with_just_its_labels() -> None:
     assert all({label for label, _ in pairs} == rows[name] for name, pairs in metrics if name in rows)
 
 
-@pytest.mark.parametrize(
-    ("field", "name"),
-    [
+def test_what_is_not_known_of_a_model_has_no_sample() -> None:
+    for field, name in (
         ("loaded", "llm_model_loaded"),
         ("bytes", "llm_model_bytes"),
         ("vram_bytes", "llm_model_vram_bytes"),
@@ -103,11 +98,9 @@ def test_every_row_is_shown_by_a_probed_model_with_just_its_labels() -> None:
         ("context_length_tokens", "llm_model_context_length_tokens"),
         ("expiry", "llm_model_expiry_timestamp_seconds"),
         ("prefill_fixed_seconds", "llm_probe_prefill_fixed_seconds"),
-    ],
-)
-def test_what_is_not_known_of_a_model_has_no_sample(field: str, name: str) -> None:
-    unknown: dict[str, Any] = {field: None}
-    assert names(shown(RESIDENT)) - names(shown(replace(RESIDENT, **unknown))) == {name}
+    ):
+        unknown: dict[str, Any] = {field: None}
+        assert names(shown(RESIDENT)) - names(shown(replace(RESIDENT, **unknown))) == {name}, field
 
 
 def test_a_model_on_disk_is_not_loaded_and_has_nothing_else() -> None:
@@ -124,10 +117,10 @@ def test_before_its_first_probe_a_model_has_counters_at_0_and_no_figures() -> No
     assert "llm_model_load_duration_seconds" not in names(metrics)
 
 
-@pytest.mark.parametrize("name", list(REASONS))
-def test_all_reasons_are_there_from_the_start(name: str) -> None:
+def test_all_reasons_are_there_from_the_start() -> None:
     metrics = shown(replace(RESIDENT, probe=ProbeRecord()))
-    assert {dict(pairs)["reason"] for found, pairs in metrics if found == name} == REASONS[name]
+    for name, reasons in REASONS.items():
+        assert {dict(pairs)["reason"] for found, pairs in metrics if found == name} == reasons, name
 
 
 def test_what_is_counted_is_counted_under_its_reason() -> None:

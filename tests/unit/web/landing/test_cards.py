@@ -1,8 +1,6 @@
 from dataclasses import replace
 from html import escape
 
-import pytest
-
 from phasewatch.analysis.advice import ADVICE, ASLEEP
 from phasewatch.analysis.advice import OLLAMA as OLLAMA_ADVICE
 from phasewatch.analysis.latency import Latencies, Latency
@@ -47,17 +45,16 @@ def test_a_card_names_model_target_and_engine() -> None:
     assert shown(ollama()).texts("p", "from") == ["workstation"]
 
 
-@pytest.mark.parametrize("state", SaturationState)
-def test_the_state_and_what_it_means_are_said_in_words(state: SaturationState) -> None:
-    found = shown(vllm(replace(KNOWN, state=state)))
-    assert found.texts("p", "state") == [ADVICE[state].title]
-    assert found.texts("p", "meaning") == [ADVICE[state].meaning]
-    assert found.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid]
+def test_the_state_and_what_it_means_are_said_in_words() -> None:
+    for state in SaturationState:
+        found = shown(vllm(replace(KNOWN, state=state)))
+        assert found.texts("p", "state") == [ADVICE[state].title], state
+        assert found.texts("p", "meaning") == [ADVICE[state].meaning], state
+        assert found.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid], state
 
 
-@pytest.mark.parametrize(
-    ("state", "asleep", "tone"),
-    [
+def test_red_is_for_what_needs_somebody_now() -> None:
+    for state, asleep, tone in (
         (SaturationState.IDLE, False, "quiet"),
         (SaturationState.HEALTHY, False, "good"),
         (SaturationState.PREEMPTING, False, "limited"),
@@ -66,17 +63,15 @@ def test_the_state_and_what_it_means_are_said_in_words(state: SaturationState) -
         (SaturationState.STUCK, True, "limited"),
         (SaturationState.IDLE, True, "quiet"),
         (None, False, "quiet"),
-    ],
-)
-def test_red_is_for_what_needs_somebody_now(state: SaturationState | None, asleep: bool, tone: str) -> None:
-    (article,) = shown(vllm(replace(KNOWN, state=state, asleep=asleep))).all("article")
-    assert article.classes == {"card", tone}
+    ):
+        (article,) = shown(vllm(replace(KNOWN, state=state, asleep=asleep))).all("article")
+        assert article.classes == {"card", tone}, (state, asleep)
 
 
-@pytest.mark.parametrize("state", [SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE])
-def test_a_sleeping_engine_is_called_asleep(state: SaturationState) -> None:
-    found = shown(vllm(replace(KNOWN, state=state, asleep=True)))
-    assert found.texts("p", "state") == [ASLEEP.title]
+def test_a_sleeping_engine_is_called_asleep() -> None:
+    for state in (SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE):
+        found = shown(vllm(replace(KNOWN, state=state, asleep=True)))
+        assert found.texts("p", "state") == [ASLEEP.title], state
 
 
 def test_advice_is_open_where_there_is_room_and_shut_among_others() -> None:
@@ -182,17 +177,14 @@ def test_a_model_of_an_ollama_is_shown_with_where_it_is_and_how_it_is_probed() -
     assert "share of the model on the GPU: 82 %" in [bar.attributes["aria-label"] for bar in found.all("svg")]
 
 
-@pytest.mark.parametrize(
-    ("probe", "probed", "told"),
-    [
+def test_how_the_newest_probe_went_is_told() -> None:
+    for probe, probed, told in (
         (None, True, "none yet"),
         (ProbeRecord(probes=1, success=False), True, "failed"),
         (ProbeRecord(probes=1, success=True), True, "answered"),
         (None, False, "off"),
-    ],
-)
-def test_how_the_newest_probe_went_is_told(probe: ProbeRecord | None, probed: bool, told: str) -> None:
-    assert shown(ollama(probe=probe, probed=probed)).figures()["Newest probe"] == told
+    ):
+        assert shown(ollama(probe=probe, probed=probed)).figures()["Newest probe"] == told, (probe, probed)
 
 
 def test_numbers_of_an_ollama_have_their_age_also_when_the_newest_probe_has_failed() -> None:
@@ -200,23 +192,20 @@ def test_numbers_of_an_ollama_have_their_age_also_when_the_newest_probe_has_fail
     assert (figures["Newest probe"], figures["Measured"]) == ("failed", "3m 5s ago")
 
 
-@pytest.mark.parametrize(
-    ("engine", "aged"),
-    [
+def test_what_is_not_known_has_no_age() -> None:
+    for engine, aged in (
         (EngineSnapshot(KNOWN.key), False),
         (EngineSnapshot(KNOWN.key, Phases(prefill_tokens_per_second=1.0)), True),
         (EngineSnapshot(KNOWN.key, Phases(decode_tokens_per_second=1.0)), True),
         (EngineSnapshot(KNOWN.key, latencies=Latencies(Latency(mean=1.0))), True),
-    ],
-)
-def test_what_is_not_known_has_no_age(engine: EngineSnapshot, aged: bool) -> None:
-    assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged
+    ):
+        assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged, engine
 
 
-@pytest.mark.parametrize(("gpu_ratio", "told"), [(0.82, True), (1.0, False), (0.0, False), (None, False)])
-def test_a_model_that_is_partly_on_the_cpu_is_slow_for_that_reason(gpu_ratio: float | None, told: bool) -> None:
-    advice = OLLAMA_ADVICE["partial_offload"]
-    assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if told else [])
+def test_a_model_that_is_partly_on_the_cpu_is_slow_for_that_reason() -> None:
+    for gpu_ratio, told in ((0.82, True), (1.0, False), (0.0, False), (None, False)):
+        advice = OLLAMA_ADVICE["partial_offload"]
+        assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if told else []), gpu_ratio
 
 
 def test_what_an_ollama_does_not_tell_is_a_dash() -> None:

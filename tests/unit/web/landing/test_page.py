@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.metrics.descriptor import SelfStatus
 from phasewatch.snapshot.target import ModelSnapshot, TargetSnapshot
@@ -57,19 +55,19 @@ def test_a_target_that_is_down_is_the_first_thing_said() -> None:
     assert banners[1:] == [f"embeddings is down: cannot connect: Connection refused. Last answer {SINCE}."]
 
 
-@pytest.mark.parametrize(
-    ("target", "state", "banners"),
-    [
+def test_the_state_tells_why_there_are_no_numbers() -> None:
+    for target, state, banners in (
         (replace(DOWN, answered=False, last_success=None), "down", 1),
         (replace(DOWN, answered=False, last_success=None, optional=True), "optional, not there yet", 0),
         (replace(DOWN, optional=True), f"down, last answer {SINCE}", 1),
         (replace(UP, up=None, answered=False, engines=()), "not scraped yet", 0),
         (UP, "up", 0),
-    ],
-)
-def test_the_state_tells_why_there_are_no_numbers(target: TargetSnapshot, state: str, banners: int) -> None:
-    assert row(target)["State"] == state
-    assert len([text for text in shown(target).texts("p", "banner") if "is down" in text]) == banners
+    ):
+        assert row(target)["State"] == state, (target, state)
+        assert len([text for text in shown(target).texts("p", "banner") if "is down" in text]) == banners, (
+            target,
+            state,
+        )
 
 
 def test_a_refused_reload_is_shown() -> None:
@@ -86,18 +84,18 @@ def test_the_page_says_of_when_it_is() -> None:
     assert shown(UP).texts("p", "as-of") == [f"{SINCE} · refreshed every 3 s"]
 
 
-@pytest.mark.parametrize("targets", [(), (DOWN,), (replace(UP, engines=()),)])
-def test_without_a_model_the_page_says_so(targets: tuple[TargetSnapshot, ...]) -> None:
-    found = shown(*targets)
-    assert "No model is known now" in found.texts("p", "note")[0]
-    assert found.all("article") == []
+def test_without_a_model_the_page_says_so() -> None:
+    for targets in ((), (DOWN,), (replace(UP, engines=()),)):
+        found = shown(*targets)
+        assert "No model is known now" in found.texts("p", "note")[0], targets
+        assert found.all("article") == [], targets
 
 
-@pytest.mark.parametrize(("count", "classes"), [(1, {"cards", "single"}), (4, {"cards"}), (5, {"cards", "many"})])
-def test_the_fewer_models_there_are_the_more_room_each_gets(count: int, classes: set[str]) -> None:
-    found = shown(*eight()[:count])
-    assert len(found.all("article")) == count
-    assert found.all("div", "cards")[0].classes == classes
+def test_the_fewer_models_there_are_the_more_room_each_gets() -> None:
+    for count, classes in ((1, {"cards", "single"}), (4, {"cards"}), (5, {"cards", "many"})):
+        found = shown(*eight()[:count])
+        assert len(found.all("article")) == count, count
+        assert found.all("div", "cards")[0].classes == classes, count
 
 
 def test_models_stand_in_the_order_of_the_configuration() -> None:

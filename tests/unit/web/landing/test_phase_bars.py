@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.phases import Phases
 from phasewatch.snapshot.target import EngineSnapshot
@@ -73,9 +71,8 @@ def test_a_ceiling_is_shown_before_there_is_a_speed() -> None:
     assert [bar.attributes["class"] for bar in found.all("svg")] == ["bar empty", "bar empty", "bar"]
 
 
-@pytest.mark.parametrize(
-    ("ceiling", "prefill", "decode"),
-    [
+def test_where_a_ceiling_is_not_known_the_key_that_tells_it_is_named() -> None:
+    for ceiling, prefill, decode in (
         (Ceiling(), "`device` and `model`", "`device` and `model`"),
         (Ceiling(weight_read_bytes=15e9), "`device`", "`device`"),
         (Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH), "`model`", "`model`"),
@@ -93,15 +90,13 @@ def test_a_ceiling_is_shown_before_there_is_a_speed() -> None:
             "`model.path`",
             "`model`",
         ),
-    ],
-)
-def test_where_a_ceiling_is_not_known_the_key_that_tells_it_is_named(
-    ceiling: Ceiling, prefill: str, decode: str
-) -> None:
-    expected = [f"no ceiling: set {keys.replace('`', '')} in the configuration" for keys in (prefill, decode)]
-    assert against(ceiling) == expected
-    found = drawn(replace(KNOWN, ceiling=ceiling))
-    assert found.texts("code") == [key for key in f"{prefill} and {decode}".split("`") if key not in {"", " and "}]
+    ):
+        expected = [f"no ceiling: set {keys.replace('`', '')} in the configuration" for keys in (prefill, decode)]
+        assert against(ceiling) == expected, (ceiling, prefill)
+        found = drawn(replace(KNOWN, ceiling=ceiling))
+        assert found.texts("code") == [
+            key for key in f"{prefill} and {decode}".split("`") if key not in {"", " and "}
+        ], (ceiling, prefill)
 
 
 def test_a_server_that_reads_no_prompt_has_a_ceiling_as_soon_as_it_does() -> None:
@@ -118,9 +113,8 @@ def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
     assert widths(found) == [("fill decode", 72.3)]
 
 
-@pytest.mark.parametrize(
-    ("ceiling", "gpu_ratio", "told"),
-    [
+def test_an_ollama_lacks_a_device_or_the_speed_of_its_hosts_memory() -> None:
+    for ceiling, gpu_ratio, told in [
         (Ceiling(), None, "no ceiling is known for this model"),
         (Ceiling(weight_bytes={"server": 9e9}), 1.0, "no ceiling: set device in the configuration"),
         (Ceiling(weight_bytes={"server": 9e9}), 0.5, "no ceiling: set device in the configuration"),
@@ -135,9 +129,5 @@ def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
             "no ceiling: set device.cpu_memory_bandwidth in the configuration",
         ),
         (Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH), 1.0, "no ceiling is known for this model"),
-    ],
-)
-def test_an_ollama_lacks_a_device_or_the_speed_of_its_hosts_memory(
-    ceiling: Ceiling, gpu_ratio: float | None, told: str
-) -> None:
-    assert against(ceiling, "ollama", gpu_ratio)[1] == told
+    ]:
+        assert against(ceiling, "ollama", gpu_ratio)[1] == told, (ceiling, gpu_ratio)
