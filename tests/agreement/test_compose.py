@@ -39,7 +39,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_everything_agrees(copied: Path) -> None:
+def test_the_compose_file_agrees_with_everything_it_mounts(copied: Path) -> None:
     assert problems(ROOT) == []
     assert problems(copied) == []
 
@@ -150,7 +150,7 @@ def test_metrics_are_kept_as_long_as_documented() -> None:
     assert f"--storage.tsdb.retention.time={days}d" in Stack(ROOT).services["prometheus"]["command"]
 
 
-def test_the_memory_in_the_documentation_holds_the_limits_of_what_always_runs() -> None:
+def test_the_documented_memory_is_enough_for_the_limits_of_what_always_runs() -> None:
     gigabytes = only(r"(\d+) GB of memory", page("docs/compose.md"))
     services = Stack(ROOT).services
     assert sum(mebibytes(services[name]["mem_limit"]) for name in (*ALWAYS, "exporter")) <= int(gigabytes) * 1024

@@ -216,7 +216,7 @@ def server_disagreements(objects: list[Object], compose: Object, scrape: Mapping
         yield "the PodMonitor of the server does not choose its Pods"
 
 
-def test_all_places_agree() -> None:
+def test_manifests_image_rules_and_program_agree() -> None:
     assert list(disagreements(ROOT)) == []
 
 
@@ -284,7 +284,7 @@ MUTATIONS: Final = [
 
 
 @pytest.mark.parametrize(("file", "old", "new"), MUTATIONS)  # a second each: kubectl builds the tree
-def test_a_change_in_one_place_only_is_found(file: str, old: str, new: str, tmp_path: Path) -> None:
+def test_a_change_in_one_place_alone_is_found(file: str, old: str, new: str, tmp_path: Path) -> None:
     folder = tmp_path / "deploy" / "kubernetes"
     folder.mkdir(parents=True)
     touched = Path(file).parts[2:3]

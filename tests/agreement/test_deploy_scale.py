@@ -88,7 +88,7 @@ def test_the_sums_follow_from_the_table() -> None:
     assert "30 days are {} to {} GB, or {} to {} GB".format(*sizes) in words
 
 
-def test_the_recordings_that_are_worth_to_be_federated_exist() -> None:
+def test_the_recordings_to_federate_exist() -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     listed = {code(name) for name, _ in rows("recording", "why it is worth it")}
     assert listed <= recorded
@@ -98,7 +98,7 @@ def test_the_recordings_that_are_worth_to_be_federated_exist() -> None:
     assert all(any(re.fullmatch(pattern, name) for pattern in chosen) for name in listed)
 
 
-def test_what_is_sent_to_a_store_is_all_that_the_pack_makes() -> None:
+def test_every_recording_is_sent_to_remote_storage() -> None:
     (text,) = (text for text in fences(PAGE, "yaml") if "remote_write" in text)
     ((relabeling,),) = (one["write_relabel_configs"] for one in yaml.safe_load(text)["remote_write"])
     recorded = {rule["record"] for rule in rules() if "record" in rule}

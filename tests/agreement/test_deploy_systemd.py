@@ -131,7 +131,7 @@ def test_the_page_promises_what_is_tested() -> None:
 # Agreed
 
 
-def test_what_is_executed_is_the_program_and_its_reload() -> None:
+def test_the_service_starts_the_program_and_reloads_it_by_a_signal() -> None:
     text = SERVICE.read_text(encoding="utf-8")
     (start,) = values(text, "ExecStart")
     first, second = values(text, "ExecReload")
@@ -174,7 +174,7 @@ def test_the_files_that_the_service_reads_are_those_that_are_installed() -> None
     assert f"```\numask 022\npython3 -m venv {Path(PROGRAM).parents[1]}\n" in PAGE
 
 
-def test_a_program_that_its_user_may_not_read_can_be_read_after_the_remedy_of_the_page(tmp_path: Path) -> None:
+def test_the_remedy_of_the_page_makes_an_unreadable_program_readable(tmp_path: Path) -> None:
     program = tmp_path / "phasewatch" / "bin" / "phasewatch"
     program.parent.mkdir(parents=True)
     program.touch()

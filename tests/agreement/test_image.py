@@ -26,7 +26,7 @@ def test_the_linter_finds_nothing_but_mistakes_that_are_added() -> None:
         assert complaint in checked.stdout, change
 
 
-def test_what_runs_is_the_program_without_a_shell() -> None:
+def test_the_image_runs_the_program_without_a_shell() -> None:
     entry, command = json.loads(STACK.instruction("ENTRYPOINT")), json.loads(STACK.instruction("CMD"))
     assert entry == ["/venv/bin/phasewatch"]
     assert new_parser().parse_args(command).command == "serve"
@@ -40,7 +40,7 @@ def test_the_example_with_the_network_of_the_host_listens_on_loopback(monkeypatc
     assert new_parser().parse_args(words).web_listen_address == ("127.0.0.1", int(STACK.port))
 
 
-def test_what_is_set_in_the_image_is_a_flag_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_set_in_the_image_are_valid_flags_of_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = dict(re.findall(r"(PHASEWATCH_\w+)=(\S+)", STACK.instruction("ENV")))
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -48,7 +48,7 @@ def test_what_is_set_in_the_image_is_a_flag_that_takes_it(monkeypatch: pytest.Mo
     assert new_parser().parse_args(["serve"]).web_listen_address == ("", int(STACK.port))
 
 
-def test_the_build_sees_what_it_copies_and_nothing_that_is_private() -> None:
+def test_the_build_context_has_what_is_copied_and_nothing_private() -> None:
     assert STACK.copied
     for name in STACK.copied:
         assert (ROOT / name).exists(), name

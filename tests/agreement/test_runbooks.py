@@ -158,7 +158,7 @@ def test_related_alerts_are_other_alerts() -> None:
 # Words
 
 
-def test_every_state_that_hurts_has_an_alert() -> None:
+def test_every_state_that_needs_action_has_an_alert() -> None:
     assert set(SATURATION.values()) == set(SaturationState) - CALM
     assert set(WORDS) <= set(severities())
 
@@ -263,7 +263,7 @@ def test_every_query_is_valid(tmp_path: Path) -> None:
 
 
 @needs("promtool")
-def test_every_query_finds_something_where_there_is_something(
+def test_every_query_finds_something_if_its_series_exist(
     tmp_path: Path, every_series: list[tuple[str, Labels]]
 ) -> None:
     # Of three exporters, one shows nothing but 0 and one nothing but 1, so that each comparison holds for one of them.

@@ -68,7 +68,7 @@ def test_decode_speed_of_one_stream_is_what_clients_saw(name: str, window: float
 
 @pytest.mark.parametrize("window", [10, 30, 60])
 @pytest.mark.parametrize("name", NEWEST)
-def test_decode_throughput_is_what_clients_got_all_engines_together(name: str, window: float) -> None:
+def test_decode_throughput_of_all_engines_is_what_clients_got(name: str, window: float) -> None:
     # n-gram speculation: how many tokens an event carries is known for a request as a whole only.
     limit = 0.015 if (name, window) == ("speculative", 10) else 0.01
     metric = "llm_decode_throughput_tokens_per_second"
@@ -77,7 +77,7 @@ def test_decode_throughput_is_what_clients_got_all_engines_together(name: str, w
 
 @pytest.mark.parametrize("window", [10, 30, 60])
 @pytest.mark.parametrize("name", NEWEST)
-def test_prefill_throughput_is_what_clients_sent_all_engines_together(name: str, window: float) -> None:
+def test_prefill_throughput_of_all_engines_is_what_clients_sent(name: str, window: float) -> None:
     metric = "llm_prefill_throughput_tokens_per_second"
     assert median_error(name, window, metric, Truth.prefill_throughput_tokens_per_second) < 0.02
 
@@ -172,7 +172,7 @@ def test_a_restart_yields_no_negative_no_spike_and_no_stale_value() -> None:
     assert states[-1] == 1
 
 
-def test_after_a_restart_the_window_starts_anew() -> None:
+def test_after_a_restart_the_window_starts_empty() -> None:
     back = False
     before: float | None = 1.0
     for _, metrics in replayed("restart"):
@@ -185,7 +185,7 @@ def test_after_a_restart_the_window_starts_anew() -> None:
     assert back
 
 
-def test_a_restart_that_no_failed_scrape_shows_is_seen_in_the_counters() -> None:
+def test_a_restart_between_two_scrapes_is_detected_from_the_counters() -> None:
     pages = [(time, body) for time, body in bodies("restart")]
     gap = next(index for index in range(1, len(pages)) if pages[index][0] - pages[index - 1][0] > 5)
     reader = PageReader()
@@ -194,7 +194,7 @@ def test_a_restart_that_no_failed_scrape_shows_is_seen_in_the_counters() -> None
     assert len(window.snapshots) == 1
 
 
-def test_two_engines_have_two_readings() -> None:
+def test_two_engines_have_two_series() -> None:
     for time, metrics in replayed("data-parallel"):
         if time > 18:
             assert len(values(metrics, "llm_requests_running")) == 2
@@ -240,7 +240,7 @@ def test_speculation_shows_as_tokens_per_step_and_not_as_a_slower_stream() -> No
         assert value(metrics, "llm_decode_tokens_per_second") == pytest.approx(per_step / latency)
 
 
-def test_cached_prompt_tokens_are_no_prefill_speed() -> None:
+def test_cached_prompt_tokens_are_counted_as_cache_hits() -> None:
     shared = [
         (value(metrics, "llm_prefill_throughput_tokens_per_second"), value(metrics, "llm_prefix_cache_hit_ratio"))
         for time, metrics in replayed("prefix-cache", window=10)
@@ -298,7 +298,7 @@ def test_decode_is_what_clients_saw_on_every_release(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TELLS_CACHED)
-def test_computed_prompt_tokens_are_those_that_the_server_told_its_clients(name: str) -> None:
+def test_computed_prompt_tokens_are_those_that_the_server_reported_to_its_clients(name: str) -> None:
     metric = "llm_prefill_throughput_tokens_per_second"
     assert median_error(name, 15, metric, Truth.prefill_throughput_tokens_per_second) < 0.02
 

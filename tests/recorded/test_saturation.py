@@ -121,12 +121,12 @@ QUEUE = [sample(second, running=4, waiting=5, usage=0.5) for second in range(5)]
 IDLE = [sample(7, running=0, waiting=0, usage=0) for _ in range(5)]
 
 
-def test_nothing_at_all_is_idle_and_so_is_a_page_without_gauges() -> None:
+def test_no_requests_and_a_page_without_gauges_are_idle() -> None:
     assert judged(*IDLE) is SaturationState.IDLE
     assert judged(sample(7, running=None, waiting=None, usage=None)) is SaturationState.IDLE
 
 
-def test_a_short_request_between_two_scrapes_is_no_idleness() -> None:
+def test_a_short_request_between_two_scrapes_is_healthy() -> None:
     assert judged(*IDLE, sample(9, running=0, waiting=0, usage=0)) is SaturationState.HEALTHY
 
 
@@ -143,7 +143,7 @@ def test_a_queue_must_be_seen_three_times_to_begin_and_be_missed_three_times_to_
     assert shown[-1].state is SaturationState.HEALTHY
 
 
-def test_clients_that_give_up_are_no_preemption() -> None:
+def test_clients_that_give_up_are_not_taken_for_preemptions() -> None:
     def at(second: int, running: float, waiting: float) -> EngineSample:
         return replace(sample(second, running=running, waiting=waiting, usage=0.1), request_latency=Histogram(3, 3))
 
@@ -157,7 +157,7 @@ def test_what_was_paused_with_room_to_spare_was_not_preempted() -> None:
     assert judged(*resumed) is SaturationState.CONCURRENCY_LIMITED
 
 
-def test_refusals_belong_to_the_engine_that_has_something_to_do() -> None:
+def test_an_idle_engine_is_not_shedding_whatever_is_refused_elsewhere() -> None:
     idle = [replace(one, rejections=float(second)) for second, one in enumerate(IDLE)]
     assert judged(*idle) is SaturationState.IDLE
 
@@ -172,7 +172,7 @@ def test_a_cache_limits_where_the_next_prompt_does_not_fit_however_far_from_full
     assert judged(*QUEUE, prompt_share=0.4) is SaturationState.CONCURRENCY_LIMITED
 
 
-def test_a_valley_between_two_batches_is_no_relief() -> None:
+def test_a_cache_that_empties_between_two_batches_still_counts_as_full() -> None:
     samples = [sample(second, running=4, waiting=5, usage=usage) for second, usage in enumerate((0.98, 0.9, 0.5, 0.4))]
     assert judged(*samples) is SaturationState.KV_CACHE_FULL
 
@@ -184,7 +184,7 @@ def test_preemptions_go_before_a_full_cache_and_refusals_before_both() -> None:
     assert judged(*full, replace(preempted, rejections=1.0)) is SaturationState.SHEDDING
 
 
-def test_running_requests_that_are_back_in_the_queue_were_preempted_before_it_is_counted() -> None:
+def test_requests_that_return_to_the_queue_are_preempted_before_the_counter_says_so() -> None:
     def at(second: int, running: float, waiting: float, finished: float) -> EngineSample:
         whole = Histogram(finished, finished)
         return replace(sample(second, running=running, waiting=waiting, usage=0.9), request_latency=whole)
@@ -209,7 +209,7 @@ def test_a_queue_with_nothing_running_has_another_cause_than_capacity() -> None:
     assert judged(*[nothing] * 5) is SaturationState.DEFERRED
 
 
-def test_a_page_without_running_requests_during_a_long_step_is_no_other_cause() -> None:
+def test_a_page_without_running_requests_during_a_long_step_is_not_deferred() -> None:
     """A page shows what ran after the step before: all of it may have ended there."""
     between = [replace(one, requests_running=0.0) for one in QUEUE[2:]]
     assert judged(*QUEUE[:2], *between) is SaturationState.CONCURRENCY_LIMITED
@@ -237,7 +237,7 @@ def test_a_page_without_running_requests_during_a_long_step_is_no_other_cause() 
         (Phases(), Limits(), SaturationState.CONCURRENCY_LIMITED),
     ],
 )
-def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
+def test_slots_and_prefill_are_distinguished_by_the_phases_of_running_requests(
     phases: Phases, limits: Limits, state: SaturationState
 ) -> None:
     assert judged(*QUEUE, phases=phases, limits=limits) is state
@@ -321,7 +321,7 @@ def test_a_walk_around_a_threshold_never_flaps_faster_than_the_hysteresis(
 
 
 @pytest.mark.parametrize("threshold", AROUND)
-def test_each_threshold_of_the_walk_is_one(threshold: str) -> None:
+def test_every_threshold_of_the_walk_separates_two_states(threshold: str) -> None:
     sides = {
         judged(
             *[near(threshold, second, step)[0] for second in range(3)],

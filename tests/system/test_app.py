@@ -112,7 +112,7 @@ def test_it_measures_an_ollama_and_harms_nobody(config: Config) -> None:
     assert messages(exporter) == ["configuration", "listening", "stopped"]
 
 
-def test_a_probe_under_way_is_given_up_at_the_end(config: Config) -> None:
+def test_a_running_probe_is_cancelled_at_the_end(config: Config) -> None:
     with FakeOllama(SLOW) as server, serving(config(an_ollama(server))) as exporter:
         eventually(lambda: server.ollama.ledger.probes == 1, "a probe")
         exporter.signal(signal.SIGTERM)
@@ -127,7 +127,7 @@ def test_a_probe_under_way_is_given_up_at_the_end(config: Config) -> None:
     assert messages(exporter) == ["configuration", "listening", "stopped"]
 
 
-def test_an_ollama_that_is_not_to_be_probed_gets_no_request_that_works(config: Config) -> None:
+def test_an_ollama_without_probes_gets_no_generate_request(config: Config) -> None:
     with FakeOllama(QUICK) as server, serving(config(an_ollama(server, probe={"enabled": False}))) as exporter:
         exporter.shows(1.0, "llm_model_loaded", model_name="a:latest")
         eventually(lambda: len(server.ollama.asked) > 20, "some scrapes")
@@ -167,7 +167,7 @@ def test_a_reload_takes_up_new_targets_and_keeps_the_data_of_unchanged_ones(
         assert logfmt(exporter.logged("configuration reloaded"))["targets"] == "2"
 
 
-def test_a_reload_forgets_what_was_known_of_a_changed_target(vllm: FakeVllm, nowhere: str, config: Config) -> None:
+def test_a_reload_drops_the_data_of_a_changed_target(vllm: FakeVllm, nowhere: str, config: Config) -> None:
     with serving(config(target("chat", vllm.url))) as exporter:
         exporter.shows(1.0, UP, target="chat")
         config(target("chat", nowhere))
@@ -198,7 +198,7 @@ def test_an_invalid_reload_keeps_the_configuration_in_force(vllm: FakeVllm, conf
 
 
 @pytest.mark.parametrize("content", ["a: 2026-13-45", "targets: [{name: a, body_size_limit: 16kiB}]", "\x00"])
-def test_no_file_however_odd_passes_for_a_reload(content: str, nowhere: str, config: Config) -> None:
+def test_a_malformed_file_is_refused_by_a_reload(content: str, nowhere: str, config: Config) -> None:
     with serving(path := config(target("chat", nowhere)), "--web.enable-lifecycle") as exporter:
         path.write_text(content)
         assert exporter.ask("/-/reload", "POST").text.startswith("The configuration is invalid")
@@ -253,7 +253,7 @@ def test_a_post_reloads_nothing_where_that_is_not_enabled(vllm: FakeVllm, nowher
         assert exporter.value(UP, target="code") is None
 
 
-def test_trouble_is_told_once_when_it_begins_and_once_when_it_ends(vllm: FakeVllm, config: Config) -> None:
+def test_each_outage_is_logged_once_when_it_begins_and_once_when_it_ends(vllm: FakeVllm, config: Config) -> None:
     with serving(config(target("chat", vllm.url))) as exporter:
         exporter.shows(1.0, UP, target="chat")
         vllm.status = 503
@@ -367,7 +367,7 @@ def test_an_address_that_is_not_ours_cannot_be_bound(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "peers"), [("127.0.0.1", ["127.0.0.1"]), ("::1", ["::1"]), ("", ["127.0.0.1", "::1"])]
 )
-def test_it_listens_where_it_is_told(host: str, peers: list[str]) -> None:
+def test_it_listens_on_the_configured_address(host: str, peers: list[str]) -> None:
     with bind(host, 0) as bound:
         for peer in peers:
             with socket.create_connection((peer, bound.getsockname()[1]), PATIENCE):

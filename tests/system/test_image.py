@@ -16,7 +16,7 @@ STACK: Final = Stack(ROOT)
 CHECK: Final = json.loads(STACK.instruction("HEALTHCHECK").partition("CMD ")[2])
 
 
-def test_the_health_check_succeeds_where_the_exporter_serves_and_fails_where_it_does_not(tmp_path: Path) -> None:
+def test_the_health_check_succeeds_while_the_exporter_serves_and_fails_afterwards(tmp_path: Path) -> None:
     file = tmp_path / "phasewatch.yml"
     with FakeVllm() as server:
         file.write_text(f"targets:\n- {{name: chat, backend: vllm, url: '{server.url}'}}\n")
@@ -35,7 +35,7 @@ def health(port: str) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run([sys.executable, *told], env=environment, capture_output=True, check=False)
 
 
-def test_what_is_copied_is_enough_for_the_wheel(tmp_path: Path) -> None:
+def test_the_wheel_can_be_built_from_the_copied_files(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name in STACK.copied:

@@ -124,7 +124,7 @@ def test_the_wheel_has_the_program_the_boards_and_the_rules_and_nothing_else(bui
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
 
 
-def test_the_source_distribution_has_what_it_takes_to_build_test_and_deploy(built: Built) -> None:
+def test_the_source_distribution_can_be_built_tested_and_deployed(built: Built) -> None:
     with tarfile.open(built.source) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
     tests = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")}
@@ -133,7 +133,7 @@ def test_the_source_distribution_has_what_it_takes_to_build_test_and_deploy(buil
     assert [name for name in names if "__pycache__" in name or name in STRAY] == []
 
 
-def test_an_installed_program_tells_its_version(installed: Installed) -> None:
+def test_the_installed_program_prints_its_version(installed: Installed) -> None:
     assert installed.run("--version") == f"phasewatch {VERSION}\n"
 
 

@@ -46,7 +46,7 @@ NO_DURATIONS: tuple[object, ...] = (
 )
 
 
-def test_what_is_no_duration_is_refused_with_an_example() -> None:
+def test_an_invalid_duration_is_refused_with_an_example() -> None:
     for value in NO_DURATIONS:
         assert refusal(ValueError, units.duration, value) == f"{DURATION}, found {units.shown(value)}", value
 
@@ -73,17 +73,17 @@ def test_bandwidth_and_compute_have_units_of_their_own() -> None:
     assert units.compute("1.5 PFLOPS") == 1.5e15
 
 
-def test_what_is_no_size_is_refused_with_an_example() -> None:
+def test_an_invalid_size_is_refused_with_an_example() -> None:
     for value in ("", "16", "16kiB", "16G", "16gb", "16Gb", "0GB", "-1GB", "1e9B", "GB", "16GB/s", "nanGB", 16, None):
         assert refusal(ValueError, units.size, value) == f"{SIZE}, found {value!r}", value
 
 
-def test_what_is_no_bandwidth_is_refused_with_an_example() -> None:
+def test_an_invalid_bandwidth_is_refused_with_an_example() -> None:
     for value in ("864GB", "864Gb/s", "864GB/m", "0GB/s", 864):
         assert refusal(ValueError, units.bandwidth, value) == f"{BANDWIDTH}, found {value!r}", value
 
 
-def test_what_is_no_compute_rate_is_refused_with_an_example() -> None:
+def test_an_invalid_compute_rate_is_refused_with_an_example() -> None:
     for value in ("362TFLOP", "362TFLOPS/s", "362", "0TFLOPS", "362Tflops", 362):
         assert refusal(ValueError, units.compute, value) == f"{COMPUTE}, found {value!r}", value
 

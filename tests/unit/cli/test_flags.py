@@ -110,10 +110,7 @@ NO_ADDRESSES = (
 )
 NO_WHOLE_NUMBERS = ("", "0", "201", "-1", "1.5", "many", "²", "1e2")
 BAD: list[tuple[Callable[[str], Any], str, str]] = [
-    *(
-        (flags.address, text, f"expected HOST:PORT, [::1]:PORT or :PORT, found {text!r}")
-        for text in ("", *NO_ADDRESSES, f"h:{'1' * 5000}")
-    ),
+    *((flags.address, text, f"expected HOST:PORT, [::1]:PORT or :PORT, found {text!r}") for text in NO_ADDRESSES),
     (flags.duration, "5", "expected a duration such as 5s, 500ms or 1m, found '5'"),
     (flags.duration, "0s", "expected a duration above 0"),
     (flags.log_level, "warn", "expected debug, info, warning or error, found 'warn'"),

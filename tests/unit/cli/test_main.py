@@ -58,7 +58,7 @@ def targets_of(output: str) -> set[str]:
     return {metric["labels"]["target"] for line in lines for metric in line["metrics"]}
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("--version") == 0
     assert capsys.readouterr().out == f"phasewatch {__version__}\n"
 
@@ -123,7 +123,7 @@ def test_a_bad_variable_exits_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
             assert exit_code(*words) == 2, variable
 
 
-def test_a_bad_variable_of_another_command_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_other_commands_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text(TWO_TARGETS)
     for name in ("WEB_LISTEN_ADDRESS", "LOG_LEVEL", "DURATION", "FORMAT", "WEB_ENABLE_LIFECYCLE"):
@@ -140,7 +140,7 @@ def test_check_of_a_valid_file_exits_with_0(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().out == "configuration valid: 2 target(s)\n"
 
 
-def test_check_tells_notes_and_still_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_notes_and_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text('targets: [{name: a, backend: vllm, url: "http://a", probe: {enabled: true}}]')
     assert main(["check", "--config.file", str(path)]) == 0
@@ -148,7 +148,7 @@ def test_check_tells_notes_and_still_exits_with_0(tmp_path: Path, capsys: pytest
     assert told.err == "note: targets[0].probe: accepted, but not used: a vllm target is never sent a prompt\n"
 
 
-def test_check_tells_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text('intervall: 5s\ntargets: [{name: a, backend: vllm, url: "h:1", "odd\\nkey": 1}]')
     assert main(["check", "--config.file", str(path)]) == 1
@@ -233,7 +233,7 @@ def test_the_format_may_come_from_the_environment_and_a_flag_beats_it(
     assert targets_of(capsys.readouterr().out) == {"recording"}
 
 
-def test_replay_of_what_is_no_recording_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_of_an_invalid_recording_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content, message in (
         (None, "cannot be read: No such file or directory"),
         (b"{}\n", 'no recording: expected a first line with "kind": "header"'),
@@ -264,7 +264,7 @@ def test_record_writes_what_replay_reads(tmp_path: Path, capsys: pytest.CaptureF
     assert up == [1.0] * 3
 
 
-def test_record_asks_a_target_of_the_configuration_as_it_says(tmp_path: Path) -> None:
+def test_record_uses_the_settings_of_a_target_of_the_configuration(tmp_path: Path) -> None:
     output, path, key = tmp_path / "new.jsonl", tmp_path / "phasewatch.yml", tmp_path / "key"
     key.write_text("hunter2\n")
     with FakeVllm() as vllm:
@@ -292,7 +292,7 @@ def test_record_with_nothing_listening_exits_with_1(tmp_path: Path, capsys: pyte
     assert told == f"not one page could be had from {gone.url}, nothing was written: {why}"
 
 
-def test_record_of_what_is_no_vllm_says_that_it_is_of_no_use(
+def test_record_of_another_server_says_that_no_page_can_be_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--duration", "100ms", "--interval", "100ms", "--output", str(tmp_path / "new.jsonl")]
@@ -302,7 +302,7 @@ def test_record_of_what_is_no_vllm_says_that_it_is_of_no_use(
     assert "but not one page can be used: no_metrics: the page has no vllm metrics" in told
 
 
-def test_record_refuses_what_is_no_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_refuses_an_invalid_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target, message in (
         ("ftp://h", "--target: expected an address such as http://127.0.0.1:8000"),
         (
@@ -321,7 +321,7 @@ def test_record_refuses_what_is_no_target(tmp_path: Path, capsys: pytest.Capture
         assert capsys.readouterr().err == f"{message}\n", target
 
 
-def test_record_into_a_place_that_is_not_there_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_into_a_missing_folder_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "none" / "new.jsonl"
     with FakeVllm() as vllm:
         assert main(["record", "--target", vllm.url, "--output", str(output)]) == 1
@@ -381,7 +381,7 @@ def test_devices_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("state")
-def test_devices_tells_what_a_name_means(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_resolves_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "NVIDIA GeForce RTX 3080", "--memory", "12GB"]) == 0
     assert capsys.readouterr().out.startswith("NVIDIA GeForce RTX 3080: GeForce RTX 3080 (12GB)\n")
 
@@ -396,14 +396,14 @@ def test_the_memory_may_come_from_the_environment(
 
 
 @pytest.mark.usefixtures("state")
-def test_a_name_that_is_not_one_device_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_does_not_resolve_to_one_device_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("NVIDIA GeForce RTX 3080", "NVIDIA L20Y", "", "CPU"):
         assert main(["devices", name]) == 1, name
         told = capsys.readouterr()
         assert (told.out, bool(told.err)) == ("", True), name
 
 
-def test_devices_measures_and_keeps_and_shows(
+def test_devices_measures_keeps_and_shows_the_bandwidth(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("phasewatch.hardware.measure.block_size", lambda _cache, _available: 2**20)

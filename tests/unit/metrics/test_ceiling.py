@@ -36,7 +36,7 @@ def test_every_field_is_a_metric_of_its_name_and_every_metric_a_field() -> None:
     assert [metric.name for metric in CEILING_METRICS] == [f"llm_{field.name}" for field in fields(Ceiling)]
 
 
-def test_what_is_known_is_shown_with_its_labels() -> None:
+def test_known_values_are_shown_with_their_labels() -> None:
     assert shown(KNOWN) == {
         "llm_device_info": [({"device": "NVIDIA L40S", "count": "2"}, 1)],
         "llm_device_memory_bandwidth_bytes_per_second": [({"source": "table"}, 1)],
@@ -54,7 +54,7 @@ def test_what_is_known_is_shown_with_its_labels() -> None:
     }
 
 
-def test_what_is_not_known_is_not_shown() -> None:
+def test_unknown_values_are_not_shown() -> None:
     assert not any(shown(Ceiling()).values())
 
 

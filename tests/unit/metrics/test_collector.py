@@ -95,7 +95,7 @@ def test_no_number_is_ever_nan_or_infinite() -> None:
         assert not [bad for _, metrics in replayed(recording) for bad in wrong(metrics)]
 
 
-def test_nothing_but_our_own_series_is_made() -> None:
+def test_no_created_series_are_exported() -> None:
     assert "_created" not in encoded(at("batch-ramp", 60), accept="application/openmetrics-text; version=1.0.0")
 
 

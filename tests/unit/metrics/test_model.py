@@ -89,7 +89,7 @@ def test_every_row_is_shown_by_a_probed_model_with_just_its_labels() -> None:
     assert all({label for label, _ in pairs} == rows[name] for name, pairs in metrics if name in rows)
 
 
-def test_what_is_not_known_of_a_model_has_no_sample() -> None:
+def test_an_unknown_fact_about_a_model_has_no_sample() -> None:
     for field, name in (
         ("loaded", "llm_model_loaded"),
         ("bytes", "llm_model_bytes"),
@@ -123,7 +123,7 @@ def test_all_reasons_are_there_from_the_start() -> None:
         assert {dict(pairs)["reason"] for found, pairs in metrics if found == name} == reasons, name
 
 
-def test_what_is_counted_is_counted_under_its_reason() -> None:
+def test_failures_discards_and_skips_are_counted_by_reason() -> None:
     record = count_failure(ProbeRecord(), ProbeReason.BUSY)
     record = count_discard(count_discard(record, DiscardReason.RELOADED), DiscardReason.RELOADED)
     record = count_skip(record, SkipReason.USERS_GONE)
@@ -136,7 +136,7 @@ def test_what_is_counted_is_counted_under_its_reason() -> None:
     }
 
 
-def test_a_failure_ends_success_and_an_answer_that_counts_for_nothing_does_not() -> None:
+def test_a_failed_probe_ends_success_and_a_discarded_one_does_not() -> None:
     answered = ProbeRecord(success=True)
     assert count_failure(answered, ProbeReason.TIMEOUT).success is False
     assert count_discard(answered, DiscardReason.TOO_FEW_TOKENS).success is True
@@ -148,7 +148,7 @@ def test_a_failed_probe_is_shown_as_0() -> None:
     assert value(shown(replace(RESIDENT, probe=record)), "llm_probe_success") == 0
 
 
-def test_what_is_told_of_a_model_is_in_its_info() -> None:
+def test_the_details_of_a_model_are_labels_of_its_info() -> None:
     metrics = shown(RESIDENT, ModelSnapshot("gone:latest", probe=ProbeRecord()))
     ((_, pairs),) = [key for key in metrics if key[0] == "llm_model_info"]
     assert dict(pairs) == {

@@ -101,7 +101,9 @@ def trouble(monitor: Scraper) -> tuple[Reason, str]:
 
 
 @pytest.mark.parametrize(("behave", "reason"), [pytest.param(*case[1:], id=case[0]) for case in BAD])
-def test_whatever_a_server_does_wrong_has_its_reason_and_harms_nobody_else(behave: Behaviour, reason: Reason) -> None:
+def test_every_misbehaviour_has_its_reason_and_does_not_affect_another_target(
+    behave: Behaviour, reason: Reason
+) -> None:
     async def work() -> None:
         async with server(behave) as bad, server(answers(GOOD.encode())) as good:
             timeout = 0.4 if reason is Reason.TIMEOUT else PATIENCE
@@ -142,7 +144,7 @@ def test_a_name_that_does_not_exist_is_a_failed_connection() -> None:
     run(work)
 
 
-def test_trouble_is_one_line_when_it_begins_and_one_when_it_ends() -> None:
+def test_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() -> None:
     turn = iter([GOOD, None, None, GOOD, GOOD])
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -174,7 +176,7 @@ def test_an_optional_target_that_never_answered_is_no_trouble() -> None:
     assert (line["event"], line["log_level"]) == ("optional target not there yet", "info")
 
 
-def test_a_defect_of_ours_is_counted_as_internal_and_logged() -> None:
+def test_an_exception_in_the_exporter_is_counted_as_internal_and_logged() -> None:
     async def work() -> None:
         def break_down(_: httpx.Request) -> httpx.Response:
             raise ZeroDivisionError
@@ -218,7 +220,7 @@ def test_the_request_asks_for_the_text_format_and_follows_no_proxy(monkeypatch: 
     assert "authorization" not in seen[0]
 
 
-def test_the_secret_is_read_anew_for_each_request_and_never_shown(tmp_path: Path) -> None:
+def test_the_secret_is_read_for_each_request_and_never_shown(tmp_path: Path) -> None:
     file = tmp_path / "key"
     seen: list[str] = []
 
@@ -327,7 +329,7 @@ def test_https_to_a_server_without_it_and_a_missing_authority_are_tls_failures(t
     run(work)
 
 
-def test_what_the_last_scrape_said_is_not_shown_for_ever() -> None:
+def test_an_old_scrape_is_shown_as_down() -> None:
     clock = Clock()
 
     async def work() -> None:
@@ -347,7 +349,7 @@ def test_what_the_last_scrape_said_is_not_shown_for_ever() -> None:
     run(work)
 
 
-def test_facts_are_asked_once_and_again_after_a_restart() -> None:
+def test_facts_are_requested_once_and_again_after_a_restart() -> None:
     asked: list[str] = []
     pages = iter([GOOD, GOOD, GOOD.replace("process_start_time_seconds 1", "process_start_time_seconds 2"), GOOD])
     told = {
@@ -416,7 +418,7 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
     run(work)
 
 
-def test_facts_do_not_make_an_old_scrape_look_fresh() -> None:
+def test_requests_for_facts_do_not_make_an_old_scrape_look_fresh() -> None:
     clock = Clock()
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -455,7 +457,7 @@ def test_no_cookie_is_kept() -> None:
     assert seen == [None, None, None]
 
 
-def test_a_secret_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_secret_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     async def work() -> None:

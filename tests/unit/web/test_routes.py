@@ -142,7 +142,7 @@ FORMS: list[tuple[str | None, str, Callable[[str], Any]]] = [
 """Accept header, content type of the answer, and what reads it."""
 
 
-def test_whatever_is_accepted_the_same_samples_come_in_the_form_that_is_named(snapshot: TargetSnapshot) -> None:
+def test_every_accepted_format_has_the_same_samples(snapshot: TargetSnapshot) -> None:
     plain = samples_of(parse_text(ask(Exporter(snapshot), "/metrics").text))
     for accept, content_type, parse in FORMS:
         answer = ask(Exporter(snapshot), "/metrics", accept=accept)

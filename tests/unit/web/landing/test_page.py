@@ -30,7 +30,7 @@ def row(target: TargetSnapshot) -> dict[str, str]:
     return {cell.attributes["data-head"]: cell.text for cell in cells}
 
 
-def test_a_target_is_shown_with_what_is_known_of_it() -> None:
+def test_the_row_of_a_target_has_every_column() -> None:
     assert row(UP) == {
         "Target": "chat",
         "State": "up",
@@ -50,12 +50,12 @@ def test_trouble_is_shown_with_its_reason_and_the_last_answer() -> None:
     assert found["Last error"] == "connect: cannot connect: Connection refused"
 
 
-def test_a_target_that_is_down_is_the_first_thing_said() -> None:
+def test_a_target_that_is_down_has_a_banner_at_the_top() -> None:
     banners = shown(UP, DOWN).texts("p", "banner")
     assert banners[1:] == [f"embeddings is down: cannot connect: Connection refused. Last answer {SINCE}."]
 
 
-def test_the_state_tells_why_there_are_no_numbers() -> None:
+def test_the_state_of_a_target_says_why_there_are_no_numbers() -> None:
     for target, state, banners in (
         (replace(DOWN, answered=False, last_success=None), "down", 1),
         (replace(DOWN, answered=False, last_success=None, optional=True), "optional, not there yet", 0),
@@ -63,7 +63,7 @@ def test_the_state_tells_why_there_are_no_numbers() -> None:
         (replace(UP, up=None, answered=False, engines=()), "not scraped yet", 0),
         (UP, "up", 0),
     ):
-        assert row(target)["State"] == state, (target, state)
+        assert row(target)["State"] == state, state
         assert len([text for text in shown(target).texts("p", "banner") if "is down" in text]) == banners, (
             target,
             state,
@@ -80,7 +80,7 @@ def test_a_notice_is_a_banner_and_without_one_there_is_none() -> None:
     assert shown(UP).texts("p", "banner") == [""]
 
 
-def test_the_page_says_of_when_it_is() -> None:
+def test_the_page_shows_its_time_and_how_often_it_is_refreshed() -> None:
     assert shown(UP).texts("p", "as-of") == [f"{SINCE} · refreshed every 3 s"]
 
 
@@ -98,18 +98,18 @@ def test_the_fewer_models_there_are_the_more_room_each_gets() -> None:
         assert found.all("div", "cards")[0].classes == classes, count
 
 
-def test_models_stand_in_the_order_of_the_configuration() -> None:
+def test_models_are_in_the_order_of_the_configuration() -> None:
     assert shown(*eight()).texts("h3") == [f"model-{number}" for number in range(8)]
 
 
-def test_models_of_a_target_stay_in_their_order_whatever_the_server_does() -> None:
+def test_models_of_a_target_are_sorted_by_name_and_engine() -> None:
     keys = [EngineKey("b", "10"), EngineKey("b", "2"), EngineKey("c", None), EngineKey("a", "0")]
     found = shown(replace(UP, engines=tuple(replace(KNOWN, key=key) for key in keys)))
     assert found.texts("h3") == ["a", "b", "b", "c"]
     assert found.texts("p", "from") == ["chat, engine 0", "chat, engine 2", "chat, engine 10", "chat"]
 
 
-def test_a_model_of_an_ollama_has_one_card_with_both_what_it_does_and_where_it_is() -> None:
+def test_a_model_of_an_ollama_has_one_card_for_its_speed_and_its_memory() -> None:
     found = shown(OLLAMA)
     assert found.texts("h3") == ["qwen3:14b"]
     assert found.figures()["In memory"] == "12.40 GB"
@@ -123,7 +123,7 @@ def test_models_on_disk_alone_are_listed_and_remote_ones_are_not() -> None:
     assert "On disk" not in render_html(UP)
 
 
-def test_hostile_names_are_text_wherever_they_stand() -> None:
+def test_hostile_names_are_text_in_every_place() -> None:
     found = Markup(render_everything())
     assert "img" not in {element.tag for element in found.elements}
     assert [script.attributes for script in found.all("script")] == [{"src": "live.js", "defer": ""}]
@@ -146,12 +146,12 @@ def leaves(element: Element) -> bool:
     return target.startswith(("http:", "https:", "//", "/", "data:", "javascript:"))
 
 
-def test_every_element_that_is_named_is_named_once() -> None:
+def test_every_id_is_unique() -> None:
     named = [element.attributes["id"] for element in Markup(render_everything()).elements if "id" in element.attributes]
     assert len(named) == len(set(named))
 
 
-def test_whatever_refers_to_an_element_refers_to_one_that_is_there() -> None:
+def test_every_reference_to_an_id_leads_to_an_element() -> None:
     elements = Markup(render_everything()).elements
     named = {element.attributes.get("id") for element in elements}
     assert {

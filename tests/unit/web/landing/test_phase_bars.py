@@ -56,7 +56,7 @@ def test_the_most_exact_ceiling_counts_and_without_it_the_other() -> None:
     assert found.texts("p", "against")[1] == "58 % of its ceiling, 57.6 tok/s"
 
 
-def test_a_speed_above_its_ceiling_is_called_a_finding() -> None:
+def test_a_speed_above_its_ceiling_is_shown_with_what_may_explain_it() -> None:
     above = replace(KNOWN.ceiling, decode_ceiling_ratio={"read": 1.31}, prefill_ceiling_ratio=1.004)
     prefill, decode = against(above)
     assert decode == "131 % of its ceiling, 48.4 tok/s: speculation, or a wrong fact"
@@ -71,7 +71,7 @@ def test_a_ceiling_is_shown_before_there_is_a_speed() -> None:
     assert [bar.attributes["class"] for bar in found.all("svg")] == ["bar empty", "bar empty", "bar"]
 
 
-def test_where_a_ceiling_is_not_known_the_key_that_tells_it_is_named() -> None:
+def test_a_missing_ceiling_names_the_configuration_key_that_would_give_it() -> None:
     for ceiling, prefill, decode in (
         (Ceiling(), "`device` and `model`", "`device` and `model`"),
         (Ceiling(weight_read_bytes=15e9), "`device`", "`device`"),
@@ -113,7 +113,7 @@ def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
     assert widths(found) == [("fill decode", 72.3)]
 
 
-def test_an_ollama_lacks_a_device_or_the_speed_of_its_hosts_memory() -> None:
+def test_a_missing_ceiling_of_an_ollama_names_the_key_of_the_device_or_of_the_host_memory() -> None:
     for ceiling, gpu_ratio, told in [
         (Ceiling(), None, "no ceiling is known for this model"),
         (Ceiling(weight_bytes={"server": 9e9}), 1.0, "no ceiling: set device in the configuration"),

@@ -19,7 +19,7 @@ def test_a_number_is_rounded_and_unknown_ones_are_dashes() -> None:
         assert number(value, digits) == shown, (value, digits)
 
 
-def test_speeds_have_as_many_digits_as_tell_something() -> None:
+def test_speeds_have_one_decimal_below_a_thousand_and_none_above() -> None:
     for value, shown in ((33.249, "33.2"), (999.94, "999.9"), (999.96, "1,000"), (12_345.6, "12,346"), (None, UNKNOWN)):
         assert speed(value) == shown, value
 
@@ -52,11 +52,11 @@ def test_a_quantile_in_an_outer_bucket_is_shown_as_the_bound_it_is() -> None:
         assert seconds(latency, 0.99) == UNKNOWN, quantile
 
 
-def test_a_moment_is_told_to_people_and_programs() -> None:
+def test_a_moment_is_readable_for_people_and_programs() -> None:
     assert utc(NOW) == '<time datetime="2027-01-15T08:00:00Z">2027-01-15 08:00:00 UTC</time>'
 
 
-def test_an_expiry_says_in_how_long_and_when() -> None:
+def test_an_expiry_is_shown_as_the_time_left_and_the_clock_time() -> None:
     for moment, shown in (
         (None, UNKNOWN),
         (NOW + 252, "in 4m 12s <small>08:04:12 UTC</small>"),
@@ -67,7 +67,7 @@ def test_an_expiry_says_in_how_long_and_when() -> None:
         assert expiry(moment, NOW) == shown, moment
 
 
-def test_what_has_been_says_how_long_ago_or_when() -> None:
+def test_a_past_moment_is_shown_as_an_age_or_a_date() -> None:
     for moment, shown in (
         (None, UNKNOWN),
         (NOW - 185, "3m 5s ago"),
@@ -78,5 +78,5 @@ def test_what_has_been_says_how_long_ago_or_when() -> None:
         assert ago(moment, NOW) == shown, moment
 
 
-def test_foreign_text_is_escaped_and_kept_apart_from_the_direction_around_it() -> None:
+def test_foreign_text_is_escaped_and_isolated_from_the_direction_of_writing() -> None:
     assert foreign('<b> & "') == "<bdi>&lt;b&gt; &amp; &quot;</bdi>"
