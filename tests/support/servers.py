@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.support.processes import PATIENCE
@@ -81,6 +82,7 @@ async def floods(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
+@cache
 def bomb() -> bytes:
     """200 MB of zeros, compressed to 200 kB."""
     return gzip.compress(bytes(200_000_000))
