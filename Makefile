@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+# Not for the system tests: they start programs that need the cores themselves.
+PARALLEL := --numprocesses auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test coverage lint format alerts dashboards deploy graph bench clean
+.PHONY: help install run demo check test coverage lint format alerts dashboards deploy graph bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,9 +28,13 @@ run: $(INSTALLED)  ## Run the exporter (CONFIG=phasewatch.yml for a configuratio
 demo: $(INSTALLED)  ## Watch simulated servers, without a GPU (DEMO=--with-prometheus for Prometheus as well)
 	$(BIN)/phasewatch demo $(DEMO)
 
+check: lint  ## Run lint, types, unit and recorded tests, in about a minute
+	$(BIN)/pytest -W error $(PARALLEL) tests/unit tests/recorded
+
 test: lint  ## Run everything that CI runs: lint, types, tests
 	@scripts/debian-packages
-	$(BIN)/pytest -W error
+	$(BIN)/pytest -W error $(PARALLEL) tests/unit tests/recorded tests/agreement
+	$(BIN)/pytest -W error tests/system
 
 coverage: $(INSTALLED)  ## Run the tests and tell which lines they reach, in twice the time
 	@scripts/debian-packages

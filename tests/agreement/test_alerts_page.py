@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from alerts.generate.thresholds import find_thresholds, group_users
-from tests.agreement.test_docs import code, every_code, fences, page, tables
-from tests.agreement.test_runbooks import RULES, rules_in, shipped_alerts
+from tests.support.markdown import code, every_code, fences, page, tables
 from tests.support.paths import ROOT
 from tests.support.processes import free_port, needs
+from tests.support.rule_files import RULES, alerts, rules
 
 PAGE: Final = page("docs/alerts.md")
 ALERTS: Final = ROOT / "alerts"
@@ -32,7 +32,7 @@ def rows(*head: str) -> list[list[str]]:
 
 @cache
 def names() -> list[str]:
-    return list(dict.fromkeys(rule["alert"] for rule in shipped_alerts()))
+    return list(dict.fromkeys(rule["alert"] for rule in alerts()))
 
 
 def promtool(folder: Path, *words: str | Path) -> None:
@@ -48,7 +48,7 @@ def test_every_file_is_listed_and_nothing_else_is() -> None:
 
 def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_else_is() -> None:
     severities: dict[str, set[str]] = {}
-    for rule in shipped_alerts():
+    for rule in alerts():
         severities.setdefault(rule["alert"], set()).add(rule["labels"]["severity"])
     listed = {}
     for alert, severity, _ in rows("alert", "severity", "meaning"):
@@ -65,7 +65,7 @@ def test_every_alert_is_listed_with_its_severities_and_its_runbook_and_nothing_e
 
 def defaults() -> dict[str, float]:
     values = {}
-    for rule in rules_in("phasewatch-thresholds.yml"):
+    for rule in rules("phasewatch-thresholds.yml"):
         value = re.fullmatch(r"vector\((.+)\)", rule["expr"])
         assert value, rule
         values[rule["record"].removeprefix("phasewatch_threshold:")] = float(value[1])
@@ -73,7 +73,7 @@ def defaults() -> dict[str, float]:
 
 
 def test_every_threshold_is_listed_with_its_default_and_its_alerts_and_nothing_else_is() -> None:
-    users = group_users(rules_in("*.yml"))
+    users = group_users(rules())
     assert users.keys() == defaults().keys()
     expected = {name: (default, set(users[name])) for name, default in defaults().items()}
     listed = {
@@ -136,7 +136,7 @@ def test_the_override_in_force_is_the_one_that_the_page_says(tmp_path: Path) -> 
 def test_the_query_for_what_is_in_force_asks_for_the_recording_of_it() -> None:
     (query,) = [query for text in fences(PAGE, "promql") for query in text.splitlines() if EFFECTIVE in query]
     assert find_thresholds(query, {}) <= defaults().keys()
-    assert EFFECTIVE in {rule.get("record") for rule in rules_in("*.yml")}
+    assert EFFECTIVE in {rule.get("record") for rule in rules()}
 
 
 # Objectives
@@ -158,7 +158,7 @@ def test_the_windows_are_those_of_the_rules() -> None:
     listed = rows("severity", "times too fast", "long window", "short window", "for")
     for name in (name for name in names() if name.endswith("BudgetBurn")):
         expected = []
-        for rule in shipped_alerts():
+        for rule in alerts():
             if rule["alert"] == name:
                 factor = re.search(r"> ([\d.]+) \*", rule["expr"])
                 assert factor

@@ -13,11 +13,11 @@ import yaml
 
 from phasewatch import assets
 from phasewatch.cli.arguments import DEFAULT_PORT, create_parser
-from tests.agreement.test_docs import code, fences, page, tables
 from tests.support.compose_changes import COMPOSE, CONFIG, MUTATIONS, OVERRIDE, TEMPLATE
 from tests.support.compose_checks import EXPORTERS, problems
 from tests.support.compose_closed import mebibytes
 from tests.support.compose_file import FILES, Stack, interpolated, only, uncommented_secrets
+from tests.support.markdown import code, fences, page, tables
 from tests.support.paths import DASHBOARDS_JSON, ROOT
 from tests.support.processes import needs
 from tests.support.targets import parse_config
@@ -38,22 +38,20 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_everything_agrees(copied: Path) -> None:
+def test_the_compose_file_agrees_with_everything_it_mounts(copied: Path) -> None:
     assert problems(ROOT) == []
     assert problems(copied) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"), MUTATIONS, ids=[f"{old.strip()}-{new.strip()}" for _, old, new in MUTATIONS]
-)
-def test_a_change_in_one_place_is_noticed(copied: Path, name: str, old: str, new: str) -> None:
-    text = (copied / name).read_text()
-    assert text.count(old) == 1
-    (copied / name).write_text(text.replace(old, new))
-    try:
-        assert noticed(copied)
-    finally:
-        (copied / name).write_text(text)
+def test_every_change_in_one_place_alone_is_noticed(copied: Path) -> None:
+    for name, old, new in MUTATIONS:
+        text = (copied / name).read_text()
+        assert text.count(old) == 1, (name, old)
+        (copied / name).write_text(text.replace(old, new))
+        try:
+            assert noticed(copied), (name, old, new)
+        finally:
+            (copied / name).write_text(text)
 
 
 def noticed(folder: Path) -> bool:
@@ -64,13 +62,13 @@ def noticed(folder: Path) -> bool:
         return True
 
 
-@pytest.mark.parametrize("read", [str, uncommented_secrets], ids=["as it is", "with secrets"])
-def test_the_compose_file_is_valid_with_and_without_its_secrets(read: type, tmp_path: Path) -> None:
-    (tmp_path / COMPOSE).write_text(read(page(COMPOSE)))
-    checked = schema_check(tmp_path / COMPOSE)
-    assert checked.returncode == 0, checked.stdout
-    (tmp_path / COMPOSE).write_text(read(page(COMPOSE)).replace("retries:", "retrys:"))
-    assert schema_check(tmp_path / COMPOSE).returncode == 1
+def test_the_compose_file_is_valid_with_and_without_its_secrets(tmp_path: Path) -> None:
+    for text in (page(COMPOSE), uncommented_secrets(page(COMPOSE))):
+        (tmp_path / COMPOSE).write_text(text)
+        checked = schema_check(tmp_path / COMPOSE)
+        assert checked.returncode == 0, checked.stdout
+        (tmp_path / COMPOSE).write_text(text.replace("retries:", "retrys:"))
+        assert schema_check(tmp_path / COMPOSE).returncode == 1
 
 
 def schema_check(path: Path) -> "subprocess.CompletedProcess[str]":
@@ -78,13 +76,13 @@ def schema_check(path: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", EXPORTERS)
-def test_the_program_understands_its_command(name: str) -> None:
-    command = Stack(ROOT).services[name]["command"]
-    options = create_parser().parse_args(command)
-    assert options.command == command[0]
-    if name == "exporter":
-        assert options.config_file == Path(Stack(ROOT).mounts(name)[0].target)
+def test_the_program_understands_its_commands() -> None:
+    for name in EXPORTERS:
+        command = Stack(ROOT).services[name]["command"]
+        options = create_parser().parse_args(command)
+        assert options.command == command[0], name
+        if name == "exporter":
+            assert options.config_file == Path(Stack(ROOT).mounts(name)[0].target)
 
 
 def test_the_configuration_of_the_exporter_is_valid_and_shows_no_server_that_is_not_there() -> None:
@@ -101,12 +99,12 @@ def test_the_examples_in_the_configuration_are_valid() -> None:
 
 
 def compose_program() -> str | None:
-    """The program `docker-compose`, if it is there and no 1.x; it needs no engine to say what it would run."""
-    found = shutil.which("docker-compose")
-    if found is None:
+    """The program `docker-compose`, if there is one newer than 1.x; it needs no engine to say what it would run."""
+    path = shutil.which("docker-compose")
+    if path is None:
         return None
-    told = subprocess.run([found, "version", "--short"], capture_output=True, text=True, check=False).stdout
-    return None if told.startswith("1.") else found
+    version = subprocess.run([path, "version", "--short"], capture_output=True, text=True, check=False).stdout
+    return None if version.startswith("1.") else path
 
 
 COMPOSE_PROGRAM: Final = compose_program()
@@ -126,7 +124,7 @@ ALWAYS: Final = {"prometheus", "alertmanager", "grafana"}
         (["--profile", "*"], {"exporter", "demo", "vllm", "ollama"}),
     ],
 )
-def test_compose_itself_runs_what_a_profile_says(copied: Path, chosen: list[str], more: set[str], read: type) -> None:
+def test_compose_runs_the_services_of_a_profile(copied: Path, chosen: list[str], more: set[str], read: type) -> None:
     assert COMPOSE_PROGRAM
     text = page(COMPOSE)
     (copied / COMPOSE).write_text(read(text))
@@ -141,8 +139,8 @@ def test_compose_itself_runs_what_a_profile_says(copied: Path, chosen: list[str]
 
 
 def test_every_variable_is_documented_with_its_default_and_nothing_else_is() -> None:
-    told = {code(cells[0]): code(cells[1]) for _, cells in tables(page("docs/compose.md"), "variable", "default")}
-    assert told == dict(re.findall(r"\$\{(\w+):-([^}]*)\}", page(COMPOSE)))
+    listed = {code(cells[0]): code(cells[1]) for _, cells in tables(page("docs/compose.md"), "variable", "default")}
+    assert listed == dict(re.findall(r"\$\{(\w+):-([^}]*)\}", page(COMPOSE)))
     assert "${" not in interpolated(page(COMPOSE))
 
 
@@ -151,13 +149,13 @@ def test_metrics_are_kept_as_long_as_documented() -> None:
     assert f"--storage.tsdb.retention.time={days}d" in Stack(ROOT).services["prometheus"]["command"]
 
 
-def test_the_memory_in_the_documentation_holds_the_limits_of_what_always_runs() -> None:
-    told = only(r"(\d+) GB of memory", page("docs/compose.md"))
+def test_the_documented_memory_is_enough_for_the_limits_of_what_always_runs() -> None:
+    gigabytes = only(r"(\d+) GB of memory", page("docs/compose.md"))
     services = Stack(ROOT).services
-    assert sum(mebibytes(services[name]["mem_limit"]) for name in (*ALWAYS, "exporter")) <= int(told) * 1024
+    assert sum(mebibytes(services[name]["mem_limit"]) for name in (*ALWAYS, "exporter")) <= int(gigabytes) * 1024
 
 
-def test_a_port_that_links_name_is_the_published_one_whatever_it_is() -> None:
+def test_links_name_the_published_port_even_if_a_variable_changes_it() -> None:
     for service in ("prometheus", "alertmanager"):
         variable = f"${{PORT_OF_{service.upper()}:-{Stack(ROOT).published(service)[1]}}}"
         assert f"--web.external-url=http://localhost:{variable}/" in page(COMPOSE)
@@ -177,7 +175,7 @@ def test_an_override_of_the_example_is_valid_and_the_files_that_it_names_stay_wi
     assert {*SITE, *sources} & set(map(str, assets.list_paths())) == set()
 
 
-def test_the_documentation_tells_nobody_to_edit_what_is_packed() -> None:
+def test_the_documentation_lets_operators_copy_what_is_packed_before_they_edit_it() -> None:
     """A webhook's address is a password: `docker compose up --build` would put it into the image."""
     text = page("docs/compose.md")
     for source in ("alerts/alertmanager.yml", "alerts/prometheus.yml"):
@@ -191,18 +189,18 @@ def test_a_template_of_a_site_sets_the_address_of_grafana(tmp_path: Path) -> Non
     shutil.copy(ROOT / TEMPLATE, tmp_path)
     (line,) = fences(page("docs/compose.md"), "gotemplate")
     words = ("amtool", "template", "render", f"--template.glob={tmp_path}/*.tmpl", "--template.text")
-    asked = (*words, '{{ template "phasewatch.grafana" . }}')
-    shipped = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    command = (*words, '{{ template "phasewatch.grafana" . }}')
+    shipped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (tmp_path / "site.tmpl").write_text(line)
-    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    assert (shipped, told) == ("http://localhost:3000", only(r"}}(.+){{", line))
+    changed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert (shipped, changed) == ("http://localhost:3000", only(r"}}(.+){{", line))
 
 
-def test_vllm_is_the_same_everywhere() -> None:
+def test_every_deployment_has_the_same_image_of_vllm() -> None:
     named = re.compile(r"vllm/vllm-openai:[\w.-]+")
     files = [path for path in (ROOT / "deploy").rglob("*") if path.suffix in {".yaml", ".yml"}]
-    found = {path.name: set(named.findall(path.read_text())) for path in [ROOT / COMPOSE, *files]}
-    assert set().union(*found.values()) == {Stack(ROOT).services["vllm"]["image"]}, found
+    images = {path.name: set(named.findall(path.read_text())) for path in [ROOT / COMPOSE, *files]}
+    assert set().union(*images.values()) == {Stack(ROOT).services["vllm"]["image"]}, images
     assert not Stack(ROOT).services["vllm"]["command"][0].startswith("-")
 
 
@@ -221,5 +219,5 @@ def test_every_page_of_the_stack_is_documented() -> None:
 
 
 def test_the_versions_in_the_documentation_are_those_that_run() -> None:
-    told = {code(cells[0]): code(cells[1]) for _, cells in tables(page("docs/compose.md"), "service", "image")}
-    assert told == {name: facts["image"] for name, facts in Stack(ROOT).services.items()}
+    listed = {code(cells[0]): code(cells[1]) for _, cells in tables(page("docs/compose.md"), "service", "image")}
+    assert listed == {name: facts["image"] for name, facts in Stack(ROOT).services.items()}

@@ -7,8 +7,8 @@ import yaml
 
 from dashboards.generate.states import STATES
 from phasewatch.analysis.saturation import SaturationState
-from tests.agreement.test_docs import code, every_code, page, tables
 from tests.support.dashboard_lint import load_dashboards
+from tests.support.markdown import code, every_code, page, tables
 from tests.support.paths import DASHBOARDS, ROOT
 
 PAGE: Final = page("docs/dashboards.md")

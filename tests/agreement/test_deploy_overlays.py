@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from phasewatch import __version__
-from tests.agreement.test_deploy_kubernetes import (
+from tests.support.kubernetes import (
     KUBERNETES,
     OLDEST,
-    PAGE,
     PLACES,
     Object,
     assert_valid,
@@ -25,24 +24,26 @@ from tests.agreement.test_deploy_kubernetes import (
     open_ports,
     workloads,
 )
-from tests.agreement.test_docs import fences
+from tests.support.markdown import fences, page
 from tests.support.paths import ROOT
+
+PAGE: Final = page("docs/kubernetes.md")
 
 # The component
 
 
-def beside(folder: Path, kinds: Mapping[str, Mapping[str, str]], **more: Any) -> list[Object]:
+def with_sidecar(folder: Path, kinds: Mapping[str, Mapping[str, str]], **more: Any) -> list[Object]:
     """A kustomization with the component, an object of each kind with its labels, and more keys."""
     pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "server", "image": "server"}]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": pod}
     for kind, labels in kinds.items():
-        there = {"metadata": {"name": "server", "labels": labels}}
-        found = (
-            {"apiVersion": "v1", "kind": kind, **there}
+        metadata = {"metadata": {"name": "server", "labels": labels}}
+        one = (
+            {"apiVersion": "v1", "kind": kind, **metadata}
             if kind in {"Service", "ConfigMap"}
-            else {"apiVersion": "apps/v1", "kind": kind, **there, "spec": spec}
+            else {"apiVersion": "apps/v1", "kind": kind, **metadata, "spec": spec}
         )
-        (folder / f"{kind}.yaml").write_text(json.dumps(found), encoding="utf-8")
+        (folder / f"{kind}.yaml").write_text(json.dumps(one), encoding="utf-8")
     (folder / "components").symlink_to(KUBERNETES / "components")
     kustomization = {"resources": [f"{kind}.yaml" for kind in kinds], "components": ["components/sidecar"], **more}
     (folder / "kustomization.yaml").write_text(json.dumps(kustomization), encoding="utf-8")
@@ -50,23 +51,23 @@ def beside(folder: Path, kinds: Mapping[str, Mapping[str, str]], **more: Any) ->
 
 
 def test_the_sidecar_is_added_to_servers_with_the_label_and_to_nothing_else(tmp_path: Path) -> None:
-    marked = {"phasewatch": "sidecar"}
-    kinds = dict.fromkeys(("Deployment", "StatefulSet", "Service", "ConfigMap"), marked)
-    objects = beside(tmp_path, {**kinds, "ReplicaSet": {}})
+    label = {"phasewatch": "sidecar"}
+    kinds = dict.fromkeys(("Deployment", "StatefulSet", "Service", "ConfigMap"), label)
+    objects = with_sidecar(tmp_path, {**kinds, "ReplicaSet": {}})
     assert {one["kind"] for one in objects if "ghcr.io/phasewatch" in json.dumps(one)} == {"Deployment", "StatefulSet"}
     for workload in workloads(objects):
         assert exporter_in(workload)["restartPolicy"] == "Always"
-        assert workload["spec"]["template"]["metadata"]["labels"] == {"a": "b", **marked}
+        assert workload["spec"]["template"]["metadata"]["labels"] == {"a": "b", **label}
     assert not any("spec" in one for one in of_kind(objects, "Service") + of_kind(objects, "ConfigMap"))
 
 
 @pytest.mark.parametrize("where", ["manifest", "kustomization"])
-def test_the_check_of_the_page_tells_whether_the_label_has_added_a_sidecar(where: str, tmp_path: Path) -> None:
-    marked = {"phasewatch": "sidecar"}
+def test_the_check_on_the_page_shows_whether_the_label_has_added_a_sidecar(where: str, tmp_path: Path) -> None:
+    label = {"phasewatch": "sidecar"}
     if where == "manifest":
-        objects = beside(tmp_path, {"StatefulSet": marked})
+        objects = with_sidecar(tmp_path, {"StatefulSet": label})
     else:
-        objects = beside(tmp_path, {"StatefulSet": {}}, labels=[{"pairs": marked}])
+        objects = with_sidecar(tmp_path, {"StatefulSet": {}}, labels=[{"pairs": label}])
     (pattern,) = re.findall(r"^kubectl kustomize \. \| grep '(.+)'$", PAGE, re.MULTILINE)
     assert bool(re.search(pattern, yaml.safe_dump_all(objects))) == (where == "manifest")
 
@@ -104,8 +105,8 @@ def overlay_of(place: str) -> str:
 def test_an_overlay_of_the_page_can_be_built_and_is_valid(text: str, tmp_path: Path) -> None:
     objects = overlaid(tmp_path, text)
     assert of_kind(objects, "Namespace") == []
-    for found in objects:
-        assert_valid(found, OLDEST)
+    for one in objects:
+        assert_valid(one, OLDEST)
 
 
 def test_only_the_overlay_has_the_label_that_kube_prometheus_stack_looks_for(tmp_path: Path) -> None:
@@ -140,15 +141,15 @@ def test_a_second_central_exporter_shares_nothing_with_the_first(tmp_path: Path)
     volumes = workloads(both[1])[0]["spec"]["template"]["spec"]["volumes"]
     assert {"name": config["metadata"]["name"]} in [volume.get("configMap") for volume in volumes]
     # The PodMonitor makes the instance of this label.
-    told = {
+    instances = {
         f"{one['metadata']['namespace']}/{labels['app.kubernetes.io/instance']}"
         for one, labels in zip((workloads(objects)[0] for objects in both), pods, strict=True)
     }
-    assert len(told) == 2
-    assert all(f"`{instance}`" in PAGE for instance in told)
+    assert len(instances) == 2
+    assert all(f"`{instance}`" in PAGE for instance in instances)
 
 
-def test_the_ports_that_the_page_adds_are_let_out_beside_the_others(tmp_path: Path) -> None:
+def test_the_ports_that_the_page_opens_are_open_beside_the_others(tmp_path: Path) -> None:
     (patches,) = (text for text in fences(PAGE, "yaml") if text.startswith("patches:"))
     before = open_ports(built(KUBERNETES / "central"))
     after = open_ports(overlaid(tmp_path, overlay_of("central") + patches))
@@ -157,7 +158,7 @@ def test_the_ports_that_the_page_adds_are_let_out_beside_the_others(tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", PLACES[1:])
-def test_the_image_of_a_registry_of_ones_own_is_taken(place: str, tmp_path: Path) -> None:
+def test_the_image_can_come_from_another_registry(place: str, tmp_path: Path) -> None:
     (images,) = (text for text in fences(PAGE, "yaml") if text.startswith("images:"))
     (tmp_path / "own").mkdir()
     (tmp_path / "kubernetes").symlink_to(KUBERNETES)

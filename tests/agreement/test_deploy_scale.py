@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml
 
 from alerts.generate.thresholds import THRESHOLDS, read_thresholds
-from tests.agreement.test_docs import code, fences, page, tables
+from tests.support.markdown import code, fences, page, tables
 from tests.support.processes import needs
 from tests.support.rule_files import RULES, groups, promtool, rules
 
@@ -90,7 +89,7 @@ def test_the_sums_follow_from_the_table() -> None:
     assert "30 days are {} to {} GB, or {} to {} GB".format(*sizes) in words
 
 
-def test_the_recordings_that_are_worth_to_be_federated_exist() -> None:
+def test_the_recordings_to_federate_exist() -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     listed = {code(name) for name, _ in rows("recording", "why it is worth it")}
     assert listed <= recorded
@@ -100,7 +99,7 @@ def test_the_recordings_that_are_worth_to_be_federated_exist() -> None:
     assert all(any(re.fullmatch(pattern, name) for pattern in chosen) for name in listed)
 
 
-def test_what_is_sent_to_a_store_is_all_that_the_pack_makes() -> None:
+def test_every_recording_is_sent_to_remote_storage() -> None:
     (text,) = (text for text in fences(PAGE, "yaml") if "remote_write" in text)
     ((relabeling,),) = (one["write_relabel_configs"] for one in yaml.safe_load(text)["remote_write"])
     recorded = {rule["record"] for rule in rules() if "record" in rule}
@@ -109,9 +108,9 @@ def test_what_is_sent_to_a_store_is_all_that_the_pack_makes() -> None:
 
 
 @needs("promtool")
-@pytest.mark.parametrize("number", range(len(fences(PAGE, "yaml"))))
-def test_a_configuration_is_one_of_prometheus(number: int, tmp_path: Path) -> None:
-    text = fences(PAGE, "yaml")[number]
+def test_every_configuration_is_a_valid_one_of_prometheus(tmp_path: Path) -> None:
     (tmp_path / "metrics").write_text("secret", encoding="utf-8")
-    (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/secrets", str(tmp_path)), encoding="utf-8")
-    promtool("check", "config", tmp_path / "prometheus.yml")
+    for text in fences(PAGE, "yaml"):
+        own = text.replace("/etc/prometheus/secrets", str(tmp_path))
+        (tmp_path / "prometheus.yml").write_text(own, encoding="utf-8")
+        promtool("check", "config", tmp_path / "prometheus.yml")

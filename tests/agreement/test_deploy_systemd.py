@@ -14,8 +14,9 @@ from phasewatch.cli.arguments import DEFAULT_PORT, create_parser
 from phasewatch.cli.flags import name_environment_variable
 from phasewatch.cli.main import main
 from phasewatch.hardware.wording import CPU
-from tests.agreement.test_docs import code, every_code, fences, flags_of, page, tables
 from tests.support.alert_stack import uncommented
+from tests.support.command_line import flags_of
+from tests.support.markdown import code, every_code, fences, page, tables
 from tests.support.paths import ROOT
 from tests.support.processes import needs
 from tests.support.targets import parse_config
@@ -69,7 +70,7 @@ def complaints(unit: Path) -> str:
 
 @needs("systemd-analyze")
 @pytest.mark.parametrize("drop_ins", [(), *((name,) for name in DROP_INS), DROP_INS])
-def test_systemd_has_nothing_against_the_service(drop_ins: tuple[str, ...], tmp_path: Path) -> None:
+def test_systemd_finds_no_mistake_in_the_service(drop_ins: tuple[str, ...], tmp_path: Path) -> None:
     assert complaints(installed(tmp_path, drop_ins)) == ""
 
 
@@ -84,7 +85,7 @@ def test_systemd_has_nothing_against_the_service(drop_ins: tuple[str, ...], tmp_
         ("ExecStart=", "ExecStart=/nowhere"),
     ],
 )
-def test_systemd_finds_a_mistake_in_the_service(change: tuple[str, str], tmp_path: Path) -> None:
+def test_systemd_finds_every_mistake_that_is_made_in_the_service(change: tuple[str, str], tmp_path: Path) -> None:
     assert complaints(installed(tmp_path, change=change)) != ""
 
 
@@ -103,37 +104,34 @@ def test_a_service_that_is_less_confined_is_found(tmp_path: Path) -> None:
     assert analyze("security", "--offline=true", f"--threshold={WORST[()] * 10:.0f}", unit).returncode != 0
 
 
-@pytest.mark.parametrize(
-    ("file", "key", "told"),
-    [
+def test_keys_that_the_score_of_systemd_leaves_out_are_as_they_must_be() -> None:
+    for file, key, value in (
         # A user of its own: what runs as root may read every secret of the machine.
-        (SERVICE.name, "DynamicUser", ["yes"]),
-        # It comes back by itself, also at the start of the machine, when names can be looked up.
-        (SERVICE.name, "Restart", ["on-failure"]),
-        (SERVICE.name, "Wants", ["network-online.target"]),
-        (SERVICE.name, "After", ["network-online.target"]),
-        (SERVICE.name, "WantedBy", ["multi-user.target"]),
+        (SERVICE.name, "DynamicUser", "yes"),
+        # It is restarted, also at the start of the machine, when names can be looked up.
+        (SERVICE.name, "Restart", "on-failure"),
+        (SERVICE.name, "Wants", "network-online.target"),
+        (SERVICE.name, "After", "network-online.target"),
+        (SERVICE.name, "WantedBy", "multi-user.target"),
         # NVIDIA's library opens the devices, with its own user, for reading and writing, and no other device.
-        ("gpu.conf", "PrivateDevices", ["no"]),
-        ("gpu.conf", "PrivateUsers", ["no"]),
-        ("gpu.conf", "DevicePolicy", ["closed"]),
-        ("gpu.conf", "DeviceAllow", ["char-nvidia* rw"]),
-    ],
-)
-def test_a_key_that_no_score_tells_says(file: str, key: str, told: list[str]) -> None:
-    assert values((SYSTEMD / file).read_text(encoding="utf-8"), key) == told
+        ("gpu.conf", "PrivateDevices", "no"),
+        ("gpu.conf", "PrivateUsers", "no"),
+        ("gpu.conf", "DevicePolicy", "closed"),
+        ("gpu.conf", "DeviceAllow", "char-nvidia* rw"),
+    ):
+        assert values((SYSTEMD / file).read_text(encoding="utf-8"), key) == [value], (file, key)
 
 
 def test_the_page_promises_what_is_tested() -> None:
-    told = re.search(r"hold this one below ([\d.]+), and below ([\d.]+) with both drop-ins", " ".join(PAGE.split()))
-    assert told
-    assert [float(number) for number in told.groups()] == list(WORST.values())
+    promised = re.search(r"hold this one below ([\d.]+), and below ([\d.]+) with both drop-ins", " ".join(PAGE.split()))
+    assert promised
+    assert [float(number) for number in promised.groups()] == list(WORST.values())
 
 
 # Agreed
 
 
-def test_what_is_executed_is_the_program_and_its_reload() -> None:
+def test_the_service_starts_the_program_and_reloads_it_by_a_signal() -> None:
     text = SERVICE.read_text(encoding="utf-8")
     (start,) = values(text, "ExecStart")
     first, second = values(text, "ExecReload")
@@ -141,8 +139,8 @@ def test_what_is_executed_is_the_program_and_its_reload() -> None:
         program, *words = shlex.split(line)
         assert program == PROGRAM
         # The file comes from the environment, without which `check` would end with an error of usage.
-        known = dict(value.split("=", 1) for value in values(text, "Environment"))
-        file = known[name_environment_variable("--config.file")]
+        environment = dict(value.split("=", 1) for value in values(text, "Environment"))
+        file = environment[name_environment_variable("--config.file")]
         options = create_parser().parse_args([*words, "--config.file", file])
         assert str(options.config_file) == places()["phasewatch.yml"]
     assert shlex.split(second) == ["/bin/kill", "-HUP", "$MAINPID"]
@@ -176,7 +174,7 @@ def test_the_files_that_the_service_reads_are_those_that_are_installed() -> None
     assert f"```\numask 022\npython3 -m venv {Path(PROGRAM).parents[1]}\n" in PAGE
 
 
-def test_a_program_that_its_user_may_not_read_can_be_read_after_the_remedy_of_the_page(tmp_path: Path) -> None:
+def test_the_remedy_of_the_page_makes_an_unreadable_program_readable(tmp_path: Path) -> None:
     program = tmp_path / "phasewatch" / "bin" / "phasewatch"
     program.parent.mkdir(parents=True)
     program.touch()
@@ -194,33 +192,35 @@ def test_a_secret_is_where_the_configuration_looks_for_it() -> None:
     expected = f"/run/credentials/{SERVICE.name}/{name}"
     (example,) = (text for text in fences(PAGE, "yaml") if "credentials_file" in text)
     for text in (uncommented((SYSTEMD / "phasewatch.yml").read_text(encoding="utf-8")), example):
-        told = [target.authorization for target in parse_config(text).targets if target.authorization]
-        assert [str(authorization.credentials_file) for authorization in told] == [expected]
+        authorizations = [target.authorization for target in parse_config(text).targets if target.authorization]
+        assert [str(authorization.credentials_file) for authorization in authorizations] == [expected]
     assert expected in (SYSTEMD / "credentials.conf").read_text(encoding="utf-8")
     assert f"install -m 600 key.txt {source}\n" in PAGE
 
 
-@pytest.mark.parametrize("form", ["as it is", "with its comments in force"])
-def test_the_configuration_is_valid(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_configuration_is_valid_as_it_is_and_with_its_comments_in_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (SYSTEMD / "phasewatch.yml").read_text(encoding="utf-8")
-    (tmp_path / "phasewatch.yml").write_text(text if form == "as it is" else uncommented(text), encoding="utf-8")
-    assert main(["check", "--config.file", str(tmp_path / "phasewatch.yml")]) == 0
-    notes = [line for line in capsys.readouterr().err.splitlines() if "note: " in line]
-    assert len(notes) == (form != "as it is")
+    for form, number in ((text, 0), (uncommented(text), 1)):
+        (tmp_path / "phasewatch.yml").write_text(form, encoding="utf-8")
+        assert main(["check", "--config.file", str(tmp_path / "phasewatch.yml")]) == 0
+        notes = [line for line in capsys.readouterr().err.splitlines() if "note: " in line]
+        assert len(notes) == number, notes
 
 
 def test_the_variables_are_flags_of_serve_and_their_values_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (SYSTEMD / "phasewatch.env").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^# (PHASEWATCH_\w+)=(.*)$", text, re.MULTILINE))
-    assert told
-    assert told.keys() <= {variable for variable, _ in flags_of("serve").values()}
-    for name, value in told.items():
+    variables = dict(re.findall(r"^# (PHASEWATCH_\w+)=(.*)$", text, re.MULTILINE))
+    assert variables
+    assert variables.keys() <= {variable for variable, _ in flags_of("serve").values()}
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     options = create_parser().parse_args(["serve"])
     assert options.web_listen_address[1] == DEFAULT_PORT
 
 
-def test_the_figure_is_looked_for_where_the_service_may_write() -> None:
+def test_the_measured_bandwidth_is_kept_where_the_service_may_write() -> None:
     text = SERVICE.read_text(encoding="utf-8")
     (folder,) = values(text, "StateDirectory")
     assert "XDG_STATE_HOME=/var/lib" in values(text, "Environment")
@@ -229,7 +229,7 @@ def test_the_figure_is_looked_for_where_the_service_may_write() -> None:
     assert "```\numask 022\nXDG_STATE_HOME=/var/lib /opt/phasewatch/bin/phasewatch devices --measure\n" in PAGE
 
 
-def test_a_vllm_is_told_that_the_figure_is_for_it() -> None:
+def test_the_example_with_a_measured_bandwidth_is_a_vllm_on_the_cpu() -> None:
     (text,) = (text for text in fences(PAGE, "yaml") if "device:" in text)
     (target,) = parse_config(text).targets
     assert target.backend == "vllm"
@@ -237,7 +237,7 @@ def test_a_vllm_is_told_that_the_figure_is_for_it() -> None:
 
 
 @needs("systemd-analyze")
-def test_the_drop_ins_of_the_page_are_ones(tmp_path: Path) -> None:
+def test_the_drop_ins_of_the_page_are_valid(tmp_path: Path) -> None:
     unit = installed(tmp_path)
     texts = fences(PAGE, "ini")
     for number, text in enumerate(texts):

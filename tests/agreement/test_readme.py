@@ -20,7 +20,9 @@ from phasewatch.metrics.collector import build_target_families
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
 from phasewatch.snapshot.target import TargetSnapshot
-from tests.agreement.test_docs import CHAT, COMMANDS, code, every_code, fences, flags_of, help_text, page, tables
+from tests.support.command_line import COMMANDS, flags_of, help_text
+from tests.support.documented_targets import CHAT
+from tests.support.markdown import code, every_code, fences, page, tables
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.rule_files import alerts
 

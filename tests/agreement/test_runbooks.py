@@ -3,7 +3,6 @@
 import json
 import lzma
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 from prometheus_client import REGISTRY
 
 from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA, Advice
@@ -22,15 +20,19 @@ from phasewatch.metrics.exporter import SELF_METRICS
 from phasewatch.models.settings import ModelSettings
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import format_json
-from tests.agreement.test_docs import CHAT, COMMANDS, FENCE, anchors, fences, flags_of, probed
+from tests.support.advice import CALM, VLLM_FLAGS
+from tests.support.command_line import COMMANDS, flags_of
+from tests.support.documented_targets import CHAT, ollama_samples
+from tests.support.markdown import FENCE, anchors, fences, links
 from tests.support.model_folders import load_config, write_json
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.processes import needs
-from tests.unit.analysis.test_advice import CALM, FLAGS
+from tests.support.rule_files import RULES, alerts, promtool, rules
 
-RULES: Final = ROOT / "alerts" / "rules"
 FOLDER: Final = ROOT / "docs" / "runbooks"
-BOOKS: Final = sorted(FOLDER.glob("*.md"))
+RUNBOOKS: Final = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
+"""The runbooks by the names of their alerts."""
+
 BASE: Final = "https://github.com/phasewatch/phasewatch/blob/main/docs/runbooks/"
 HEADINGS: Final = [
     "What it means",
@@ -84,22 +86,6 @@ OF_RULES: Final[Mapping[str, Mapping[str, str]]] = {
 """What the rules about thresholds, and those of a site, record."""
 
 
-@cache
-def rules_in(pattern: str) -> tuple[dict[str, Any], ...]:
-    """The rules of the shipped files whose names fit."""
-    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RULES.glob(pattern))]
-    return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
-
-
-def shipped_alerts() -> list[dict[str, Any]]:
-    """All alerting rules; an alert of several tiers is there several times."""
-    return [rule for rule in rules_in("*.yml") if "alert" in rule]
-
-
-def book(name: str) -> str:
-    return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-
-
 def section(text: str, heading: str) -> str:
     return text.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0].strip()
 
@@ -111,99 +97,96 @@ def items(text: str) -> list[str]:
 
 @cache
 def severities() -> dict[str, set[str]]:
-    by_alert: dict[str, set[str]] = {}
-    for rule in shipped_alerts():
-        by_alert.setdefault(rule["alert"], set()).add(rule["labels"]["severity"])
-    return by_alert
+    by_name: dict[str, set[str]] = {}
+    for rule in alerts():
+        by_name.setdefault(rule["alert"], set()).add(rule["labels"]["severity"])
+    return by_name
 
 
-def queries(path: Path) -> list[str]:
-    return [line for text in fences(path.read_text(encoding="utf-8"), "promql") for line in text.splitlines()]
-
-
-each_book = pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+def queries(text: str) -> list[str]:
+    return [line for block in fences(text, "promql") for line in block.splitlines()]
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
-    assert [path.stem for path in BOOKS] == sorted(severities())
+    assert list(RUNBOOKS) == sorted(severities())
 
 
 def test_every_runbook_url_leads_to_the_runbook_of_its_alert() -> None:
-    urls = [(rule["alert"], rule["annotations"]["runbook_url"]) for rule in shipped_alerts()]
+    urls = [(rule["alert"], rule["annotations"]["runbook_url"]) for rule in alerts()]
     assert [url for _, url in urls] == [f"{BASE}{name}.md" for name, _ in urls]
 
 
-@each_book
-def test_the_title_is_the_alert_and_the_severities_are_those_of_the_rules(path: Path) -> None:
-    first, _, second, *_ = path.read_text(encoding="utf-8").splitlines()
-    assert first == f"# {path.stem}"
-    line = re.fullmatch(r"severity (\w+(?:, \w+)*) · \[all alerts\]\(\.\./alerts\.md\)", second)
-    assert line
-    assert set(line[1].split(", ")) == severities()[path.stem]
+def test_every_title_is_the_alert_and_the_severities_are_those_of_the_rules() -> None:
+    for name, text in RUNBOOKS.items():
+        first, _, second, *_ = text.splitlines()
+        assert first == f"# {name}"
+        line = re.fullmatch(r"severity (\w+(?:, \w+)*) · \[all alerts\]\(\.\./alerts\.md\)", second)
+        assert line, name
+        assert set(line[1].split(", ")) == severities()[name], name
 
 
-@each_book
-def test_the_headings_are_the_same_in_the_same_order_and_none_is_empty(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert re.findall(r"^##+ (.+)$", FENCE.sub("", text), re.MULTILINE) == HEADINGS
-    assert all(section(text, heading) for heading in HEADINGS)
+def test_every_runbook_has_the_same_headings_in_the_same_order_and_none_is_empty() -> None:
+    for name, text in RUNBOOKS.items():
+        assert re.findall(r"^##+ (.+)$", FENCE.sub("", text), re.MULTILINE) == HEADINGS, name
+        assert all(section(text, heading) for heading in HEADINGS), name
 
 
-@each_book
-def test_what_to_change_and_what_not_to_do_are_lists(path: Path) -> None:
-    for heading in ("What to change", "What not to do", "When it is no problem"):
-        text = section(path.read_text(encoding="utf-8"), heading)
-        assert text.startswith("- ")
-        assert "\n\n" not in text
+def test_what_to_change_and_what_not_to_do_are_lists() -> None:
+    for name, text in RUNBOOKS.items():
+        for heading in ("What to change", "What not to do", "When it is no problem"):
+            content = section(text, heading)
+            assert content.startswith("- "), (name, heading)
+            assert "\n\n" not in content, (name, heading)
 
 
-@each_book
-def test_every_link_leads_somewhere(path: Path) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", path.read_text(encoding="utf-8"))):
-        name, _, anchor = link.partition("#")
-        goal = path.parent / name
-        assert goal.is_file(), link
-        assert not anchor or anchor in anchors(goal), link
+def test_every_link_leads_to_a_file_and_a_heading_of_the_repository() -> None:
+    for alert in RUNBOOKS:
+        for link in links(FOLDER / f"{alert}.md"):
+            name, _, anchor = link.partition("#")
+            goal = FOLDER / name
+            assert goal.is_file(), (alert, link)
+            assert not anchor or anchor in anchors(goal), (alert, link)
 
 
-@each_book
-def test_related_alerts_are_other_alerts(path: Path) -> None:
-    related = re.findall(r"\[(\w+)\]\((\w+)\.md\)", section(path.read_text(encoding="utf-8"), "Related alerts"))
-    assert related
-    assert all(name == file and name in severities() for name, file in related)
-    assert path.stem not in {name for name, _ in related}
+def test_related_alerts_are_other_alerts() -> None:
+    for name, text in RUNBOOKS.items():
+        related = re.findall(r"\[(\w+)\]\((\w+)\.md\)", section(text, "Related alerts"))
+        assert related, name
+        assert all(label == file and label in severities() for label, file in related), name
+        assert name not in {label for label, _ in related}
 
 
 # Words
 
 
-def test_every_state_that_hurts_has_an_alert() -> None:
+def test_every_state_that_needs_action_has_an_alert() -> None:
     assert set(SATURATION.values()) == set(SaturationState) - CALM
     assert set(WORDS) <= set(severities())
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_the_words_are_those_of_the_table_of_advice(name: str) -> None:
-    text, advice = book(name), WORDS[name]
-    assert advice.meaning in section(text, "What it means")
-    assert items(section(text, "What to change")) == list(advice.change)
-    if advice.avoid:
-        assert items(section(text, "What not to do")) == list(advice.avoid)
+def test_the_words_are_those_of_the_table_of_advice() -> None:
+    for name, advice in WORDS.items():
+        text = RUNBOOKS[name]
+        assert advice.meaning in section(text, "What it means"), name
+        assert items(section(text, "What to change")) == list(advice.change), name
+        if advice.avoid:
+            assert items(section(text, "What not to do")) == list(advice.avoid), name
 
 
-@each_book
-def test_flags_and_metrics_in_the_words_exist(path: Path) -> None:
-    text = FENCE.sub("", path.read_text(encoding="utf-8"))
-    ours = {flag for command in COMMANDS for flag in flags_of(command)}
-    assert set(re.findall(r"--[a-z][a-z.-]+[a-z]", text)) <= FLAGS | OTHER_FLAGS | ours
-    assert set(re.findall(r"\b(?:llm|phasewatch)_\w+", text)) <= {metric.name for metric in TABLE}
+def test_flags_and_metrics_in_the_words_exist() -> None:
+    own_flags = {flag for command in COMMANDS for flag in flags_of(command)}
+    metrics = {metric.name for metric in TABLE}
+    for name, text in RUNBOOKS.items():
+        prose = FENCE.sub("", text)
+        assert set(re.findall(r"--[a-z][a-z.-]+[a-z]", prose)) <= VLLM_FLAGS | OTHER_FLAGS | own_flags, name
+        assert set(re.findall(r"\b(?:llm|phasewatch)_\w+", prose)) <= metrics, name
 
 
 # Queries
 
 Labels = Mapping[str, str]
 
-RECORDED: Final = {rule["record"] for rule in rules_in("phasewatch-slo.yml") if "record" in rule}
+RECORDED: Final = {rule["record"] for rule in rules("phasewatch-slo.yml") if "record" in rule}
 """What the rules about budgets record of vLLM's histograms."""
 
 _SELECTOR: Final = re.compile(r"([\w:]*)\{([^}]*)\}")
@@ -212,23 +195,23 @@ _NAME: Final = re.compile(r"(?<![\w:.\[\"])[a-zA-Z_:][\w:]*(?!\s*\(|[\w:])")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Labels]]:
-    """Every series that a query may meet, as a real vLLM, a simulated Ollama, the exporter and Prometheus show them."""
+def every_series(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Labels]]:
+    """Every series that a query may select, of a real vLLM, a simulated Ollama, the exporter and Prometheus."""
     folder = tmp_path_factory.mktemp("model")
     write_json(folder / "config.json", load_config("llama-3.1-8b"))
     target = replace(CHAT, device=DeviceSettings(name="NVIDIA L40S"), model=ModelSettings(path=folder))
     lines = [json.loads(line) for line in format_json(RecordingReader(RECORDINGS / "mfu-metrics.jsonl.xz"), target)]
     vllm = [(metric["name"], metric["labels"]) for line in lines[::10] for metric in line["metrics"]]
-    ollama = [(sample.name, sample.labels) for sample in probed(load=True)]
+    ollama = [(sample.name, sample.labels) for sample in ollama_samples(load=True)]
     own = [(metric.name, dict.fromkeys(metric.labels, "1")) for metric in SELF_METRICS]
     process = [(sample.name, sample.labels) for family in REGISTRY.collect() for sample in family.samples]
     exporter = [*vllm, *ollama, *own, *process, *((name, {}) for name in ("up", "scrape_duration_seconds"))]
-    jobs = {"phasewatch": exporter, "vllm": [*upstream()], "prometheus": [*OF_PROMETHEUS.items(), *OF_RULES.items()]}
-    series = [(name, {**labels, "job": job}) for job, found in jobs.items() for name, labels in found]
+    jobs = {"phasewatch": exporter, "vllm": [*vllm_series()], "prometheus": [*OF_PROMETHEUS.items(), *OF_RULES.items()]}
+    series = [(name, {**labels, "job": job}) for job, shown in jobs.items() for name, labels in shown]
     return list({name + json_labels(labels): (name, labels) for name, labels in series}.values())
 
 
-def upstream() -> Iterator[tuple[str, Labels]]:
+def vllm_series() -> Iterator[tuple[str, Labels]]:
     """The series on the page of a vLLM 0.32 that refuses requests, Prometheus 2's spelling of the names included."""
     with lzma.open(RECORDINGS / "shedding.jsonl.xz", "rt", encoding="utf-8") as file:
         *_, last = (scrape["body"] for scrape in map(json.loads, file) if "body" in scrape)
@@ -236,12 +219,12 @@ def upstream() -> Iterator[tuple[str, Labels]]:
         yield name, dict(re.findall(r'(\w+)="([^"]*)"', labels))
 
 
-def names_in(query: str, known: set[str]) -> set[str]:
+def names_in(query: str, existing: set[str]) -> set[str]:
     """The metrics that a query speaks of; of a pattern those that it matches."""
     bare = _GROUPING.sub("", _SELECTOR.sub(r"\1", query))
     found = set(_NAME.findall(re.sub(r"\[[^]]*\]", "", bare))) - {"by", "and", "or", "unless", "bool"}
     for pattern in re.findall(r'__name__=~"([^"]+)"', query):
-        matched = {name for name in known if re.fullmatch(pattern, name)}
+        matched = {name for name in existing if re.fullmatch(pattern, name)}
         found |= matched or {pattern}
     return found
 
@@ -252,46 +235,43 @@ def labels_in(query: str) -> set[str]:
     return (matchers | groups) - {"__name__"}
 
 
-@each_book
-def test_two_to_five_queries_confirm_an_alert_and_stand_nowhere_else(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert 2 <= len(queries(path)) <= 5
-    assert len(fences(section(text, "How to confirm"), "promql")) == len(queries(path))
+def test_every_alert_is_confirmed_by_two_to_five_queries_which_stand_nowhere_else() -> None:
+    for name, text in RUNBOOKS.items():
+        assert 2 <= len(queries(text)) <= 5, name
+        assert len(fences(section(text, "How to confirm"), "promql")) == len(queries(text)), name
 
 
-@each_book
-def test_every_query_uses_metrics_and_labels_that_exist(path: Path, world: list[tuple[str, Labels]]) -> None:
-    known = {name for name, _ in world} | RECORDED
-    for query in queries(path):
-        names = names_in(query, known)
-        assert names
-        assert names <= known, query
-        assert labels_in(query) <= {label for name, labels in world if name in names for label in labels} | {"instance"}
-
-
-def promtool(folder: Path, *words: str) -> None:
-    ran = subprocess.run(["promtool", *words], cwd=folder, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+def test_every_query_uses_metrics_and_labels_that_exist(every_series: list[tuple[str, Labels]]) -> None:
+    existing = {name for name, _ in every_series} | RECORDED
+    for text in RUNBOOKS.values():
+        for query in queries(text):
+            names = names_in(query, existing)
+            assert names, query
+            assert names <= existing, query
+            allowed = {label for name, labels in every_series if name in names for label in labels}
+            assert labels_in(query) <= allowed | {"instance"}, query
 
 
 @needs("promtool")
 def test_every_query_is_valid(tmp_path: Path) -> None:
     rules = [
-        {"record": f"runbook:{path.stem}:{number}", "expr": query}
-        for path in BOOKS
-        for number, query in enumerate(queries(path))
+        {"record": f"runbook:{name}:{number}", "expr": query}
+        for name, text in RUNBOOKS.items()
+        for number, query in enumerate(queries(text))
     ]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "runbooks", "rules": rules}]}))
-    promtool(tmp_path, "check", "rules", "rules.yml")
+    promtool("check", "rules", tmp_path / "rules.yml")
 
 
 @needs("promtool")
-def test_every_query_finds_something_where_there_is_something(tmp_path: Path, world: list[tuple[str, Labels]]) -> None:
+def test_every_query_finds_something_if_its_series_exist(
+    tmp_path: Path, every_series: list[tuple[str, Labels]]
+) -> None:
     # Of three exporters, one shows nothing but 0 and one nothing but 1, so that each comparison holds for one of them.
     values = {"zero": "0x130", "one": "1x130", "many": "2+1x130"}
     series = [
         {"series": f"{name}{json_labels({**labels, 'instance': instance})}", "values": written}
-        for name, labels in world
+        for name, labels in every_series
         for instance, written in values.items()
     ]
     expected = [{"labels": "{}", "value": 1}]
@@ -301,13 +281,13 @@ def test_every_query_finds_something_where_there_is_something(tmp_path: Path, wo
             "eval_time": "2h",
             "exp_samples": [] if query.startswith("absent(") else expected,
         }
-        for path in BOOKS
-        for query in queries(path)
+        for text in RUNBOOKS.values()
+        for query in queries(text)
     ]
     whole: dict[str, Any] = {"interval": "1m", "input_series": series, "promql_expr_test": tests}
     file = {"rule_files": [str(RULES / "phasewatch-slo.yml")], "evaluation_interval": "1m", "tests": [whole]}
     (tmp_path / "tests.yml").write_text(json.dumps(file))
-    promtool(tmp_path, "test", "rules", "tests.yml")
+    promtool("test", "rules", tmp_path / "tests.yml")
 
 
 def json_labels(labels: Labels) -> str:

@@ -143,11 +143,11 @@ class Published:
         return devices(self.device, bandwidth, self.count, self.layout)
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_the_bandwidths_are_those_of_the_shipped_table(name: str) -> None:
-    found = resolve_device(name)
-    assert isinstance(found, ResolvedDevice)
-    assert found.memory_bandwidth == pytest.approx(DEVICES[name][0] * GB)
+def test_the_bandwidths_are_those_of_the_shipped_table() -> None:
+    for name, (bandwidth, _) in DEVICES.items():
+        device = resolve_device(name)
+        assert isinstance(device, ResolvedDevice), name
+        assert device.memory_bandwidth == pytest.approx(bandwidth * GB), name
 
 
 def devices(name: str, bandwidth: float, count: int = 1, layout: DeviceLayout = DeviceLayout.TENSOR) -> DeviceFacts:
@@ -269,14 +269,14 @@ def label(row: Published) -> str:
     return f"{row.count}x {row.device}, {row.model}, {row.engine}"
 
 
-@pytest.mark.parametrize("row", PUBLISHED, ids=label)
-def test_a_single_stream_is_at_the_published_percent_of_what_it_reads(row: Published) -> None:
-    assert alone(row).decode_ceiling_ratio["read"] * 100 == pytest.approx(row.percent, abs=1.5)
+def test_a_single_stream_is_at_the_published_percent_of_what_it_reads() -> None:
+    for row in PUBLISHED:
+        assert alone(row).decode_ceiling_ratio["read"] * 100 == pytest.approx(row.percent, abs=1.5), label(row)
 
 
-@pytest.mark.parametrize("row", [row for row in PUBLISHED if row.file], ids=label)
-def test_a_single_stream_is_at_the_published_percent_of_the_whole_file(row: Published) -> None:
-    assert alone(row).decode_ceiling_ratio["weights"] * 100 == pytest.approx(row.file, abs=1)
+def test_a_single_stream_is_at_the_published_percent_of_the_whole_file() -> None:
+    for row in [row for row in PUBLISHED if row.file]:
+        assert alone(row).decode_ceiling_ratio["weights"] * 100 == pytest.approx(row.file, abs=1), label(row)
 
 
 def test_there_are_enough_measurements_of_every_class() -> None:
@@ -284,11 +284,13 @@ def test_there_are_enough_measurements_of_every_class() -> None:
     assert {DEVICES[row.device][1] for row in PUBLISHED} == {HBM, GDDR, APPLE, LPDDR}
 
 
-@pytest.mark.parametrize(("length", "speed", "weights", "percent"), [(512, 130.58, 60, 60), (8192, 110.66, 51, 57)])
-def test_long_contexts_are_read_as_well(length: int, speed: float, weights: float, percent: float) -> None:
-    row = Published(SCOREBOARD, "llama.cpp, 2024", "GeForce RTX 4090", "Llama-3-8B Q4_K_M", speed, percent)
-    assert alone(row).decode_ceiling_ratio["read"] * 100 == pytest.approx(weights, abs=1)
-    assert alone(row, context=length / 2).decode_ceiling_ratio["read"] * 100 == pytest.approx(percent, abs=1)
+def test_long_contexts_are_read_as_well() -> None:
+    for length, speed, weights, percent in ((512, 130.58, 60, 60), (8192, 110.66, 51, 57)):
+        row = Published(SCOREBOARD, "llama.cpp, 2024", "GeForce RTX 4090", "Llama-3-8B Q4_K_M", speed, percent)
+        assert alone(row).decode_ceiling_ratio["read"] * 100 == pytest.approx(weights, abs=1), length
+        assert alone(row, context=length / 2).decode_ceiling_ratio["read"] * 100 == pytest.approx(percent, abs=1), (
+            length
+        )
 
 
 def test_a_layer_split_is_held_against_one_card_and_not_against_the_sum() -> None:
@@ -386,53 +388,43 @@ BATCHES: Final = (
 )
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"{batch.streams} on {batch.device}, {batch.source}")
-def test_a_batch_is_measured_by_its_steps_and_never_by_its_tokens(batch: Batch) -> None:
-    assert batch.naive_percent() == pytest.approx(batch.naive, abs=1)
-    shown = batch.found().memory_bandwidth_utilization_ratio["derived"] * 100
-    assert shown == pytest.approx(batch.percent, abs=1.5)
-    assert shown < 100
+def test_a_batch_is_measured_by_its_steps_and_never_by_its_tokens() -> None:
+    for batch in BATCHES:
+        assert batch.naive_percent() == pytest.approx(batch.naive, abs=1), batch
+        shown = batch.found().memory_bandwidth_utilization_ratio["derived"] * 100
+        assert shown == pytest.approx(batch.percent, abs=1.5), batch
+        assert shown < 100, batch
 
 
-@pytest.mark.parametrize(
-    ("model", "streams", "speed", "percent"),
-    [
+def test_a_batch_of_a_mixture_is_an_estimate_from_above_and_is_not_clipped() -> None:
+    """The batched table of ggml-org/llama.cpp benches/dgx-spark.md @ 4c7e989, prompts of 512 tokens."""
+    for model, streams, speed, percent in (
         ("gpt-oss-120b MXFP4", 1, 57.28, 75),
         ("gpt-oss-120b MXFP4", 8, 146.65, 104),
         ("gpt-oss-120b MXFP4", 16, 220.02, 132),
         ("gpt-oss-120b MXFP4", 32, 312.56, 148),
         ("Qwen3-30B-A3B Q8_0", 8, 154.91, 100),
         ("Qwen3-30B-A3B Q8_0", 32, 345.01, 118),
-    ],
-)
-def test_a_batch_of_a_mixture_is_an_estimate_from_above_and_is_not_clipped(
-    model: str, streams: int, speed: float, percent: float
-) -> None:
-    """The batched table of ggml-org/llama.cpp benches/dgx-spark.md @ 4c7e989, prompts of 512 tokens."""
-    batch = Batch(SPARK, "DGX Spark GB10", MODELS[model], streams, speed, 0, percent, 528)
-    shown = batch.found().memory_bandwidth_utilization_ratio["derived"] * 100
-    assert shown == pytest.approx(percent, abs=2)
+    ):
+        batch = Batch(SPARK, "DGX Spark GB10", MODELS[model], streams, speed, 0, percent, 528)
+        shown = batch.found().memory_bandwidth_utilization_ratio["derived"] * 100
+        assert shown == pytest.approx(percent, abs=2), (model, streams)
 
 
-@pytest.mark.parametrize(
-    ("device", "model", "speed", "naive", "percent"),
-    [
+def test_a_mixture_is_not_held_against_experts_that_it_does_not_use() -> None:
+    for device, model, speed, naive, percent in (
         ("GeForce RTX 4090", "gpt-oss-20b MXFP4", 279.65, 336, 71),
         ("DGX Spark GB10", "gpt-oss-20b MXFP4", 84.10, 373, 79),
         ("DGX Spark GB10", "gpt-oss-120b MXFP4", 59.02, 1370, 77),
         ("DGX Spark GB10", "Qwen3-30B-A3B Q8_0", 60.92, 725, 72),
-    ],
-)
-def test_a_mixture_is_not_held_against_experts_that_it_does_not_use(
-    device: str, model: str, speed: float, naive: float, percent: float
-) -> None:
-    row = Published(SPARK, "llama.cpp", device, model, speed, percent)
-    file = MODELS[model].file
-    assert file
-    assert speed * file / DEVICES[device][0] * 100 == pytest.approx(naive, abs=5)
-    ratios = alone(row).decode_ceiling_ratio
-    assert ratios["read"] * 100 == pytest.approx(percent, abs=1)
-    assert ratios["read"] < ratios["weights"] < 1
+    ):
+        row = Published(SPARK, "llama.cpp", device, model, speed, percent)
+        file = MODELS[model].file
+        assert file, (device, model)
+        assert speed * file / DEVICES[device][0] * 100 == pytest.approx(naive, abs=5), (device, model)
+        ratios = alone(row).decode_ceiling_ratio
+        assert ratios["read"] * 100 == pytest.approx(percent, abs=1), (device, model)
+        assert ratios["read"] < ratios["weights"] < 1, (device, model)
 
 
 # What docs/ceiling.md says of all of them

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -10,7 +11,7 @@ from phasewatch.analysis.quantiles import QUANTILES
 from phasewatch.analysis.window import PageWindow, append_page, subtract_counters
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.backends.vllm.metric_names import METRIC_NAMES
-from tests.support.pages import Metrics, bodies, body_at, replayed, value, values
+from tests.support.pages import Metrics, bodies, replayed, value, values
 from tests.support.truth import Truth, truth
 
 # Spans of steady traffic, in seconds of each recording.
@@ -33,13 +34,16 @@ NEWEST = [name for name in STEADY if not name.startswith(("vllm", "rust"))]
 ONE_ENGINE = [name for name in NEWEST if name != "data-parallel"]
 
 
-def shown(name: str, window: float) -> Iterator[tuple[float, float, Metrics]]:
+@cache
+def shown(name: str, window: float) -> list[tuple[float, float, Metrics]]:
     """Start and end of the window, and what was shown, for each scrape in steady traffic."""
     times: list[float] = []
+    steady = []
     for time, metrics in replayed(name, window=window):
         if any(start <= time <= end for start, end in STEADY[name]):
-            yield min(times, key=lambda earlier: abs(earlier - (time - window))), time, metrics
+            steady.append((min(times, key=lambda earlier: abs(earlier - (time - window))), time, metrics))
         times.append(time)
+    return steady
 
 
 def median_error(name: str, window: float, metric: str, expected: Callable[[Truth, float, float], float]) -> float:
@@ -65,7 +69,7 @@ def test_decode_speed_of_one_stream_is_what_clients_saw(name: str, window: float
 
 @pytest.mark.parametrize("window", [10, 30, 60])
 @pytest.mark.parametrize("name", NEWEST)
-def test_decode_throughput_is_what_clients_got_all_engines_together(name: str, window: float) -> None:
+def test_decode_throughput_of_all_engines_is_what_clients_got(name: str, window: float) -> None:
     # n-gram speculation: how many tokens an event carries is known for a request as a whole only.
     limit = 0.015 if (name, window) == ("speculative", 10) else 0.01
     metric = "llm_decode_throughput_tokens_per_second"
@@ -74,7 +78,7 @@ def test_decode_throughput_is_what_clients_got_all_engines_together(name: str, w
 
 @pytest.mark.parametrize("window", [10, 30, 60])
 @pytest.mark.parametrize("name", NEWEST)
-def test_prefill_throughput_is_what_clients_sent_all_engines_together(name: str, window: float) -> None:
+def test_prefill_throughput_of_all_engines_is_what_clients_sent(name: str, window: float) -> None:
     metric = "llm_prefill_throughput_tokens_per_second"
     assert median_error(name, window, metric, Truth.prefill_throughput_tokens_per_second) < 0.02
 
@@ -169,7 +173,7 @@ def test_a_restart_yields_no_negative_no_spike_and_no_stale_value() -> None:
     assert states[-1] == 1
 
 
-def test_after_a_restart_the_window_starts_anew() -> None:
+def test_after_a_restart_the_window_starts_empty() -> None:
     back = False
     before: float | None = 1.0
     for _, metrics in replayed("restart"):
@@ -182,7 +186,7 @@ def test_after_a_restart_the_window_starts_anew() -> None:
     assert back
 
 
-def test_a_restart_that_no_failed_scrape_shows_is_seen_in_the_counters() -> None:
+def test_a_restart_between_two_scrapes_is_detected_from_the_counters() -> None:
     pages = [(time, body) for time, body in bodies("restart")]
     gap = next(index for index in range(1, len(pages)) if pages[index][0] - pages[index - 1][0] > 5)
     reader = PageReader(METRIC_NAMES)
@@ -191,7 +195,7 @@ def test_a_restart_that_no_failed_scrape_shows_is_seen_in_the_counters() -> None
     assert len(window.pages) == 1
 
 
-def test_two_engines_have_two_readings() -> None:
+def test_two_engines_have_two_series() -> None:
     for time, metrics in replayed("data-parallel"):
         if time > 18:
             assert len(values(metrics, "llm_requests_running")) == 2
@@ -217,10 +221,11 @@ def test_steps_counted_by_several_api_servers_are_not_doubled(name: str) -> None
 
 
 def test_steps_counted_by_one_api_server_are_taken_as_they_are() -> None:
+    pages = dict(bodies("batch-ramp"))
     for start, end, metrics in shown("batch-ramp", 10):
         reader = PageReader(METRIC_NAMES)
-        (first,) = reader.read(body_at("batch-ramp", start)).engines.values()
-        (last,) = reader.read(body_at("batch-ramp", end)).engines.values()
+        (first,) = reader.read(pages[start]).engines.values()
+        (last,) = reader.read(pages[end]).engines.values()
         iterations = subtract_counters(first, last).iteration_tokens
         assert iterations is not None
         assert value(metrics, "llm_step_tokens") == pytest.approx(iterations.sum / iterations.count)
@@ -236,7 +241,7 @@ def test_speculation_shows_as_tokens_per_step_and_not_as_a_slower_stream() -> No
         assert value(metrics, "llm_decode_tokens_per_second") == pytest.approx(per_step / latency)
 
 
-def test_cached_prompt_tokens_are_no_prefill_speed() -> None:
+def test_cached_prompt_tokens_are_counted_as_cache_hits() -> None:
     shared = [
         (value(metrics, "llm_prefill_throughput_tokens_per_second"), value(metrics, "llm_prefix_cache_hit_ratio"))
         for time, metrics in replayed("prefix-cache", window=10)
@@ -294,7 +299,7 @@ def test_decode_is_what_clients_saw_on_every_release(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TELLS_CACHED)
-def test_computed_prompt_tokens_are_those_that_the_server_told_its_clients(name: str) -> None:
+def test_computed_prompt_tokens_are_those_that_the_server_reported_to_its_clients(name: str) -> None:
     metric = "llm_prefill_throughput_tokens_per_second"
     assert median_error(name, 15, metric, Truth.prefill_throughput_tokens_per_second) < 0.02
 

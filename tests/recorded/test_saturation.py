@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,13 @@ TARGET = new_target("chat", "vllm", "http://a.invalid")
 LABELS = json.loads((RECORDINGS / "labels.json").read_text())
 
 
-def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, SaturationState]]:
+@cache
+def states(name: str, window: float = TARGET.window) -> list[tuple[float, str, SaturationState]]:
+    """Time, engine and state after every scrape of a recording."""
+    return list(states_of(name, replace(TARGET, window=window)))
+
+
+def states_of(name: str, target: Target) -> Iterator[tuple[float, str, SaturationState]]:
     for time, shown in replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         for engine in shown.engines:
             assert engine.state is not None
@@ -39,7 +46,7 @@ def states(name: str, target: Target = TARGET) -> Iterator[tuple[float, str, Sat
 def test_every_labelled_second_of_a_real_server_gets_an_accepted_state(name: str, window: float) -> None:
     wrong = [
         (time, engine, state)
-        for time, engine, state in states(name, replace(TARGET, window=window))
+        for time, engine, state in states(name, window)
         for span in LABELS[name]
         if span["from"] <= time <= span["to"] and state not in span["states"]
     ]
@@ -48,14 +55,14 @@ def test_every_labelled_second_of_a_real_server_gets_an_accepted_state(name: str
 
 def test_knowing_the_slots_does_not_change_what_is_right() -> None:
     for name, slots in (("seq-limit", 4), ("prefill-limited", 256), ("kv-saturation", 256), ("shedding", 4)):
-        for time, _, state in states(name, replace(TARGET, server=ServerSettings(slots, None))):
+        for time, _, state in states_of(name, replace(TARGET, server=ServerSettings(slots, None))):
             accepted = [span["states"] for span in LABELS[name] if span["from"] <= time <= span["to"]]
-            assert not accepted or state in accepted[0]
+            assert not accepted or state in accepted[0], (name, time)
 
 
 def test_a_server_that_is_paused_becomes_stuck_and_nothing_else_does() -> None:
     for name in LABELS:
-        assert (SaturationState.STUCK in {state for _, _, state in states(name)}) == (name == "paused")
+        assert (SaturationState.STUCK in {state for _, _, state in states(name)}) == (name == "paused"), name
 
 
 def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
@@ -116,12 +123,12 @@ QUEUE = [sample(second, running=4, waiting=5, usage=0.5) for second in range(5)]
 IDLE = [sample(7, running=0, waiting=0, usage=0) for _ in range(5)]
 
 
-def test_nothing_at_all_is_idle_and_so_is_a_page_without_gauges() -> None:
+def test_no_requests_and_a_page_without_gauges_are_idle() -> None:
     assert judged(*IDLE) is SaturationState.IDLE
     assert judged(sample(7, running=None, waiting=None, usage=None)) is SaturationState.IDLE
 
 
-def test_a_short_request_between_two_scrapes_is_no_idleness() -> None:
+def test_a_short_request_between_two_scrapes_is_healthy() -> None:
     assert judged(*IDLE, sample(9, running=0, waiting=0, usage=0)) is SaturationState.HEALTHY
 
 
@@ -140,7 +147,7 @@ def test_a_queue_must_be_seen_three_times_to_begin_and_be_missed_three_times_to_
     assert shown[-1].state is SaturationState.HEALTHY
 
 
-def test_clients_that_give_up_are_no_preemption() -> None:
+def test_clients_that_give_up_are_not_taken_for_preemptions() -> None:
     def at(second: int, running: float, waiting: float) -> EngineSample:
         return replace(sample(second, running=running, waiting=waiting, usage=0.1), request_latency=Histogram(3, 3))
 
@@ -154,7 +161,7 @@ def test_what_was_paused_with_room_to_spare_was_not_preempted() -> None:
     assert judged(*resumed) is SaturationState.CONCURRENCY_LIMITED
 
 
-def test_refusals_belong_to_the_engine_that_has_something_to_do() -> None:
+def test_an_idle_engine_is_not_shedding_whatever_is_refused_elsewhere() -> None:
     idle = [replace(one, rejections=float(second)) for second, one in enumerate(IDLE)]
     assert judged(*idle) is SaturationState.IDLE
 
@@ -169,7 +176,7 @@ def test_a_cache_limits_where_the_next_prompt_does_not_fit_however_far_from_full
     assert judged(*QUEUE, prompt_share=0.4) is SaturationState.CONCURRENCY_LIMITED
 
 
-def test_a_valley_between_two_batches_is_no_relief() -> None:
+def test_a_cache_that_empties_between_two_batches_still_counts_as_full() -> None:
     samples = [sample(second, running=4, waiting=5, usage=usage) for second, usage in enumerate((0.98, 0.9, 0.5, 0.4))]
     assert judged(*samples) is SaturationState.KV_CACHE_FULL
 
@@ -181,7 +188,7 @@ def test_preemptions_go_before_a_full_cache_and_refusals_before_both() -> None:
     assert judged(*full, replace(preempted, rejections=1.0)) is SaturationState.SHEDDING
 
 
-def test_running_requests_that_are_back_in_the_queue_were_preempted_before_it_is_counted() -> None:
+def test_requests_that_return_to_the_queue_are_preempted_before_the_counter_says_so() -> None:
     def at(second: int, running: float, waiting: float, finished: float) -> EngineSample:
         whole = Histogram(finished, finished)
         return replace(sample(second, running=running, waiting=waiting, usage=0.9), request_latency=whole)
@@ -206,7 +213,7 @@ def test_a_queue_with_nothing_running_has_another_cause_than_capacity() -> None:
     assert judged(*[nothing] * 5) is SaturationState.DEFERRED
 
 
-def test_a_page_without_running_requests_during_a_long_step_is_no_other_cause() -> None:
+def test_a_page_without_running_requests_during_a_long_step_is_not_deferred() -> None:
     """A page shows what ran after the step before: all of it may have ended there."""
     between = [replace(one, requests_running=0.0) for one in QUEUE[2:]]
     assert judged(*QUEUE[:2], *between) is SaturationState.CONCURRENCY_LIMITED
@@ -242,7 +249,7 @@ def test_a_page_without_running_requests_during_a_long_step_is_no_other_cause() 
         (Phases(), ServerSettings(), SaturationState.CONCURRENCY_LIMITED),
     ],
 )
-def test_slots_and_prefill_are_told_apart_by_what_running_requests_do(
+def test_slots_and_prefill_are_distinguished_by_the_phases_of_running_requests(
     phases: Phases, limits: ServerSettings, state: SaturationState
 ) -> None:
     assert judged(*QUEUE, phases=phases, server=limits) is state
@@ -328,7 +335,7 @@ def test_a_walk_around_a_threshold_never_flaps_faster_than_the_hysteresis(
 
 
 @pytest.mark.parametrize("threshold", AROUND)
-def test_each_threshold_of_the_walk_is_one(threshold: str) -> None:
+def test_every_threshold_of_the_walk_separates_two_states(threshold: str) -> None:
     sides = {
         judged(
             *[near(threshold, second, step)[0] for second in range(3)],

@@ -89,6 +89,12 @@ class Stack:
         """The last of a kind, which is the one in force."""
         return [rest for found, rest in self.docker if found == word][-1]
 
+    @property
+    def copied(self) -> list[str]:
+        """What the Dockerfile copies from the checkout."""
+        copies = [rest.split() for name, rest in self.docker if name == "COPY" and "--from" not in rest]
+        return [source for words in copies for source in words[:-1]]
+
     @cached_property
     def port(self) -> str:
         """The exporter's, as the program has it."""

@@ -185,8 +185,8 @@ class Exporter:
                     return sample.value
         return None
 
-    def shows(self, value: float | None, name: str, **labels: str) -> None:
-        """Wait until /metrics has this value."""
+    def shows(self, value: object, name: str, **labels: str) -> None:
+        """Wait until /metrics has this value: a number, None for no such series, or a `pytest.approx`."""
         eventually(lambda: self.value(name, **labels) == value, f"{name}{labels} {value}")
 
     def signal(self, number: signal.Signals) -> None:

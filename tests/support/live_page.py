@@ -26,6 +26,8 @@ from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 from phasewatch.web.landing.load_history import HISTORY_SLOTS, SLOT_SECONDS, LoadHistory
+from phasewatch.web.landing.page import PageContext, render_page
+from phasewatch.web.landing.text import Moment
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.server import bind
 from tests.support.processes import PATIENCE, eventually
@@ -142,6 +144,32 @@ def _wave(target: TargetSnapshot, second: float) -> TargetSnapshot:
     swell = 1 + sin(second / 40)
     load = Load(requests_running=24.0, requests_waiting=round(17 * swell), kv_cache_usage_ratio=min(1.0, 0.5 * swell))
     return replace(target, engines=tuple(replace(engine, load=load) for engine in target.engines if engine.state))
+
+
+def render_html(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> str:
+    """The landing page as it is when it is loaded, at 2027-01-15 08:00 UTC."""
+    history = recorded(*targets, seconds=20)
+    return render_page(
+        status, targets, PageContext(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
+    )
+
+
+def render_everything() -> str:
+    """A landing page with every part that it may have, and with hostile names wherever there are names."""
+    hostile = replace(
+        UP,
+        name=HOSTILE,
+        url=HOSTILE,
+        facts=ServerFacts(HOSTILE),
+        engines=(replace(KNOWN, key=EngineKey(HOSTILE, HOSTILE)),),
+        models=(ModelSnapshot(HOSTILE, loaded=0.0),),
+    )
+    failed = replace(
+        hostile, backend=HOSTILE, up=False, trouble=Trouble(0.0, 1, Reason.PARSE, HOSTILE), engines=(), models=()
+    )
+    waiting = replace(UP, name="not yet", up=None, engines=())
+    status = replace(STATUS, version=HOSTILE, reload_successful=False)
+    return render_html(hostile, failed, OLLAMA, waiting, *eight(), status=status, notice=HOSTILE)
 
 
 @dataclass

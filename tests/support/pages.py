@@ -10,8 +10,10 @@ from phasewatch.recordings.replay import format_json
 from tests.support.paths import RECORDINGS
 from tests.support.targets import new_target
 
-Metrics = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-"""Name and sorted labels -> value."""
+Series = tuple[str, tuple[tuple[str, str], ...]]
+"""Name and sorted labels."""
+
+Metrics = dict[Series, float]
 
 
 def bodies(name: str) -> Iterator[tuple[float, str]]:
@@ -33,9 +35,14 @@ def replayed(name: str, *, window: float = 60.0, api_servers: int | None = None)
     target = new_target(
         "recording", "vllm", "http://recording.invalid", window=window, server=ServerSettings(api_servers=api_servers)
     )
+    series: dict[Series, Series] = {}  # one object for each series, so that whole replays can be kept
     for line in format_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
         found = json.loads(line)
-        yield found["t"], {(m["name"], tuple(sorted(m["labels"].items()))): m["value"] for m in found["metrics"]}
+        metrics = {}
+        for metric in found["metrics"]:
+            key = (metric["name"], tuple(sorted(metric["labels"].items())))
+            metrics[series.setdefault(key, key)] = metric["value"]
+        yield found["t"], metrics
 
 
 def values(metrics: Metrics, name: str, **labels: str) -> list[float]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds until a thing that should happen counts as not happening; never a measure of speed."""
 
 Result = TypeVar("Result")
@@ -46,7 +46,7 @@ def eventually(look: Callable[[], Result | None], what: str, patience: float = P
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # loopback, by the tests themselves
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  # loopback, by the tests themselves
         text: str = answer.read().decode()
         return text
 

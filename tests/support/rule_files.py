@@ -1,7 +1,7 @@
 """The files of the alert pack, for the tests that read and run them."""
 
 import subprocess
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,14 +17,14 @@ def groups(path: Path) -> list[dict[str, Any]]:
     return content
 
 
-def rules() -> Iterator[dict[str, Any]]:
-    """Every rule that a Prometheus with this pack loads."""
-    for path in sorted(RULES.glob("*.yml")):
-        for group in groups(path):
-            yield from group["rules"]
+@cache
+def rules(pattern: str = "*.yml") -> tuple[dict[str, Any], ...]:
+    """Every rule that a Prometheus with this pack loads, or those of the files that fit a pattern."""
+    return tuple(rule for path in sorted(RULES.glob(pattern)) for group in groups(path) for rule in group["rules"])
 
 
 def alerts() -> list[dict[str, Any]]:
+    """Every alerting rule; an alert of several severities is there several times."""
     return [rule for rule in rules() if "alert" in rule]
 
 

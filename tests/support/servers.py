@@ -9,7 +9,10 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.processes import PATIENCE
 
 Behaviour = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -53,7 +56,7 @@ def answers(body: bytes, *headers: str, status: str = "200 OK") -> Behaviour:
 
 
 async def hangs(_: asyncio.StreamWriter) -> None:
-    await asyncio.sleep(30)
+    await asyncio.sleep(PATIENCE)
 
 
 async def drips(writer: asyncio.StreamWriter) -> None:
@@ -79,6 +82,7 @@ async def floods(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
+@cache
 def bomb() -> bytes:
     """200 MB of zeros, compressed to 200 kB."""
     return gzip.compress(bytes(200_000_000))

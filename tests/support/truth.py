@@ -5,7 +5,7 @@ import lzma
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from tests.support.paths import RECORDINGS
 
@@ -75,7 +75,9 @@ def _quotient(numerator: float, denominator: float) -> float:
     return numerator / denominator if denominator else 0.0
 
 
+@cache
 def truth(name: str) -> Truth:
+    """What the clients of a recorded server saw."""
     return Truth(tuple(_requests(name)))
 
 

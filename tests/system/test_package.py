@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import urllib.error
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -131,15 +130,16 @@ def test_the_wheel_has_the_program_the_boards_and_the_rules_and_nothing_else(bui
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
 
 
-def test_the_source_distribution_has_what_it_takes_to_build_test_and_deploy(built: Built) -> None:
+def test_the_source_distribution_can_be_built_tested_and_deployed(built: Built) -> None:
     with tarfile.open(built.source) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
-    tests = {f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py")}
+    tests = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")}
+    assert "tests/conftest.py" in tests
     assert {*FILES, *tests, "Makefile", "LICENSE", "CHANGELOG.md", "pyproject.toml", "docs/compose.md"} <= names
     assert [name for name in names if "__pycache__" in name or name in STRAY] == []
 
 
-def test_an_installed_program_tells_its_version(installed: Installed) -> None:
+def test_the_installed_program_prints_its_version(installed: Installed) -> None:
     assert installed.run("--version") == f"phasewatch {VERSION}\n"
 
 
@@ -154,18 +154,16 @@ def test_an_installed_program_knows_its_devices(installed: Installed) -> None:
 
 def test_an_installed_demo_shows_both_simulated_servers_and_ends_with_success(installed: Installed) -> None:
     with demo(installed) as address:
-        page = eventually(lambda: measured(address), "numbers of a simulated vLLM")
-        assert 'llm_target_up{backend="ollama",target="simulated-ollama"} 1.0' in page
+        eventually(lambda: measured(address), "numbers of both simulated servers")
         assert "PhaseWatch" in get(f"http://{address}/")
         assert ".card" in get(f"http://{address}/style.css")
 
 
-def measured(address: str) -> str | None:
-    try:
-        page = get(f"http://{address}/metrics")
-    except urllib.error.HTTPError:
-        return None
-    return page if re.search(r"^llm_decode_tokens_per_second\{", page, re.MULTILINE) else None
+def measured(address: str) -> bool:
+    """Whether a simulated vLLM shows its speed, and the Ollama is up."""
+    page = get(f"http://{address}/metrics")
+    up = 'llm_target_up{backend="ollama",target="simulated-ollama"} 1.0' in page
+    return up and re.search(r"^llm_decode_tokens_per_second\{", page, re.MULTILINE) is not None
 
 
 @contextlib.contextmanager

@@ -195,12 +195,12 @@ def test_every_query_of_a_board_is_answered_without_an_error(stack: Running, uid
     assert failed == []
 
 
-def test_the_boards_know_every_simulated_vllm_by_name(stack: Running) -> None:
+def test_every_simulated_vllm_is_a_target_of_its_own_on_the_boards(stack: Running) -> None:
     states = "count(count by (target) (llm_saturation_state))"
     assert eventually(lambda: number(stack, states), "states") == SERVERS
 
 
-def test_the_watchdog_and_the_trouble_of_a_server_are_told_to_whom_they_concern(stack: Running) -> None:
+def test_the_watchdog_and_an_alert_about_a_server_reach_their_receivers(stack: Running) -> None:
     eventually(lambda: stack.webhook.bodies("/watchdog"), "the watchdog")
     path, alert = eventually(lambda: trouble(stack), "an alert about a simulated server", 4 * PATIENCE)
     assert {"critical": "/page", "warning": "/ticket"}[alert["labels"]["severity"]] == path

@@ -18,9 +18,8 @@ from phasewatch.analysis.saturation import SaturationState
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.target import TargetSnapshot
 from phasewatch.web.landing.page import REFRESH_SECONDS
-from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, UP, Shown, eight, recorded, served
+from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, UP, Shown, eight, recorded, render_html, served
 from tests.support.processes import PATIENCE, free_port, needs
-from tests.unit.web.landing.test_page import html
 
 pytestmark = needs("chromium")
 
@@ -98,6 +97,14 @@ class Visit:
             )
         )
 
+    def complains(self, words: str, times: int) -> None:
+        """Wait for the console, which is told later than the page, to have so many lines with these words."""
+        for _ in range(int(100 * PATIENCE)):
+            if len([line for line in self.said if words in line]) >= times:
+                break
+            self.page.wait_for_timeout(10)
+        assert len([line for line in self.said if words in line]) == times, self.said
+
     def shows(self, words: str) -> None:
         """Wait for words to be on the page."""
         self.page.get_by_text(words).first.wait_for()
@@ -140,7 +147,7 @@ def visit(browser: Browser) -> Iterator[Open]:
 
 
 @pytest.mark.parametrize("targets", CASES.values(), ids=CASES.keys())
-def test_nothing_runs_over_at_any_size_in_any_theme_and_nothing_is_asked_for_elsewhere(
+def test_nothing_overflows_at_any_size_in_any_theme_and_nothing_is_loaded_from_elsewhere(
     targets: tuple[TargetSnapshot, ...], visit: Open
 ) -> None:
     with served(Shown(targets, recorded(*targets))) as url:
@@ -170,7 +177,7 @@ def test_the_first_screen_answers_how_the_first_model_does(size: tuple[int, int]
             assert box["y"] + box["height"] <= size[1], selector
 
 
-def test_numbers_change_and_the_reader_is_not_disturbed(visit: Open) -> None:
+def test_a_refresh_changes_numbers_and_keeps_scroll_position_focus_and_open_details(visit: Open) -> None:
     shown = Shown(eight(), recorded(*eight()))
     with served(shown) as url:
         seen = visit(url, SIZES[2])
@@ -191,7 +198,7 @@ def test_numbers_change_and_the_reader_is_not_disturbed(visit: Open) -> None:
         assert seen.said == []
 
 
-def test_what_was_opened_stays_open_when_a_model_before_it_goes(visit: Open) -> None:
+def test_open_details_stay_open_when_a_model_before_them_disappears(visit: Open) -> None:
     shown = Shown(eight())
     with served(shown) as url:
         seen = visit(url)
@@ -211,7 +218,7 @@ def test_what_was_opened_stays_open_when_a_model_before_it_goes(visit: Open) -> 
         assert seen.page.locator("h3").all_inner_texts() == [f"model-{number}" for number in range(8)]
 
 
-def test_what_was_opened_and_the_focus_stay_when_the_state_changes_and_when_cards_move(visit: Open) -> None:
+def test_open_details_and_focus_survive_changes_of_state_and_moved_cards(visit: Open) -> None:
     def show(*states: SaturationState) -> None:
         shown.targets = tuple(
             replace(target, engines=(replace(target.engines[0], state=state),))
@@ -240,7 +247,7 @@ def test_what_was_opened_and_the_focus_stay_when_the_state_changes_and_when_card
         assert opened.evaluate("(found) => found.open")
 
 
-def test_advice_for_another_state_takes_the_place_of_the_old(visit: Open) -> None:
+def test_advice_is_replaced_when_the_state_changes(visit: Open) -> None:
     shown = Shown((UP,))
     with served(shown) as url:
         seen = visit(url)
@@ -251,7 +258,7 @@ def test_advice_for_another_state_takes_the_place_of_the_old(visit: Open) -> Non
         assert seen.page.locator("details").count() == 1
 
 
-def test_an_exporter_that_is_gone_is_told_and_its_return_mends_the_page(visit: Open) -> None:
+def test_an_unreachable_exporter_is_announced_until_it_is_back(visit: Open) -> None:
     port = free_port()
     shown = Shown((UP,))
     with served(shown, port) as url:
@@ -276,7 +283,7 @@ def test_an_exporter_that_is_gone_is_told_and_its_return_mends_the_page(visit: O
     ],
     ids=["an error", "a page to log in"],
 )
-def test_an_answer_that_is_not_the_page_is_told_too(answer: dict[str, Any], told: str, visit: Open) -> None:
+def test_a_response_other_than_the_page_is_announced(answer: dict[str, Any], told: str, visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         seen.page.route("**/*", lambda route: route.fulfill(**answer))
@@ -285,8 +292,8 @@ def test_an_answer_that_is_not_the_page_is_told_too(answer: dict[str, Any], told
         assert "33.2" in seen.text(".phases")
 
 
-def test_no_part_of_a_page_that_is_cut_or_broken_is_taken_over(visit: Open) -> None:
-    good = html(replace(UP, engines=(replace(KNOWN, phases=Phases(decode_tokens_per_second=41.5)),)))
+def test_no_part_of_a_truncated_or_broken_response_is_shown(visit: Open) -> None:
+    good = render_html(replace(UP, engines=(replace(KNOWN, phases=Phases(decode_tokens_per_second=41.5)),)))
     broken = [
         good[: good.index("</tbody>")],
         good.replace('id="targets"', ""),
@@ -311,8 +318,8 @@ def test_no_part_of_a_page_that_is_cut_or_broken_is_taken_over(visit: Open) -> N
         assert not seen.old
 
 
-def test_a_page_that_came_cut_is_mended_after_an_outage(visit: Open) -> None:
-    whole = html(UP)
+def test_a_truncated_first_page_is_completed_after_an_outage(visit: Open) -> None:
+    whole = render_html(UP)
     with served(Shown((UP,))) as url:
         seen = visit(url)
         seen.page.route(
@@ -330,7 +337,7 @@ def test_a_page_that_came_cut_is_mended_after_an_outage(visit: Open) -> None:
         seen.shows("33.2")
 
 
-def test_numbers_of_hours_ago_are_shown_as_old_at_once(visit: Open) -> None:
+def test_after_the_computer_slept_numbers_are_shown_as_old_at_once(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         moment = seen.text(".as-of time")
@@ -345,7 +352,7 @@ def test_numbers_of_hours_ago_are_shown_as_old_at_once(visit: Open) -> None:
         assert not seen.old
 
 
-def test_numbers_grow_old_while_an_answer_is_late_and_one_that_slept_on_the_way_is_old_too(visit: Open) -> None:
+def test_numbers_become_old_while_a_response_is_late_or_the_computer_sleeps(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         held = seen.hold()
@@ -360,12 +367,12 @@ def test_numbers_grow_old_while_an_answer_is_late_and_one_that_slept_on_the_way_
         late = seen.question(held)
         seen.sleep()
         with seen.page.expect_response(url):
-            late.fulfill(body=html(replace(UP, name="after the sleep")), content_type="text/html")
+            late.fulfill(body=render_html(replace(UP, name="after the sleep")), content_type="text/html")
         seen.shows("after the sleep")
         assert seen.old
 
 
-def test_a_question_without_an_answer_is_given_up_and_asked_again(visit: Open) -> None:
+def test_a_request_without_a_response_is_aborted_and_repeated(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         seen.page.evaluate(
@@ -384,7 +391,7 @@ def test_a_question_without_an_answer_is_given_up_and_asked_again(visit: Open) -
         seen.question(held)
 
 
-def test_one_question_at_a_time_and_none_after_it_once_the_tab_is_hidden(visit: Open) -> None:
+def test_there_is_one_request_at_a_time_and_none_while_the_tab_is_hidden(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         held = seen.hold()
@@ -392,13 +399,13 @@ def test_one_question_at_a_time_and_none_after_it_once_the_tab_is_hidden(visit: 
             seen.turn(hidden=hidden)
         question = seen.question(held)
         asked = seen.asked.count(url)
-        question.fulfill(body=html(replace(UP, name="elsewhere")), content_type="text/html")
+        question.fulfill(body=render_html(replace(UP, name="elsewhere")), content_type="text/html")
         seen.shows("elsewhere")
         seen.wait(10 * REFRESH_SECONDS)
         assert (seen.asked.count(url), held) == (asked, [])
 
 
-def test_an_outage_is_said_once_and_not_every_few_seconds(visit: Open) -> None:
+def test_an_outage_is_announced_once(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         seen.page.evaluate(
@@ -415,7 +422,7 @@ def test_an_outage_is_said_once_and_not_every_few_seconds(visit: Open) -> None:
         assert seen.page.evaluate("changes") == 1
 
 
-def test_paper_is_light_and_bars_keep_their_tracks(visit: Open) -> None:
+def test_the_printed_page_is_light_and_keeps_its_bars(visit: Open) -> None:
     with served(Shown((UP,), recorded(UP))) as url:
         page = visit(url).page
 
@@ -445,7 +452,7 @@ def test_lines_of_a_chart_and_their_names_differ_by_more_than_hue(visit: Open) -
             assert widths[0] >= 2 * widths[1] > 0
 
 
-def test_a_tab_that_nobody_sees_asks_for_nothing_until_somebody_looks(visit: Open) -> None:
+def test_a_hidden_tab_requests_nothing_until_it_is_shown(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         seen.turn(hidden=True)
@@ -455,7 +462,7 @@ def test_a_tab_that_nobody_sees_asks_for_nothing_until_somebody_looks(visit: Ope
             seen.turn(hidden=False)
 
 
-def test_a_page_of_another_version_is_loaded_whole(visit: Open) -> None:
+def test_a_page_of_another_version_is_reloaded(visit: Open) -> None:
     shown = Shown((UP,))
     with served(shown) as url:
         seen = visit(url)
@@ -465,7 +472,7 @@ def test_a_page_of_another_version_is_loaded_whole(visit: Open) -> None:
         assert seen.text("h1") == "PhaseWatch 9.9.9"
 
 
-def test_without_script_everything_is_there_but_the_refreshing(visit: Open) -> None:
+def test_without_scripts_the_page_is_complete_but_not_refreshed(visit: Open) -> None:
     with served(Shown((UP, OLLAMA), recorded(UP))) as url:
         seen = visit(url, java_script_enabled=False)
         assert seen.page.locator("article").count() == 2
@@ -474,7 +481,7 @@ def test_without_script_everything_is_there_but_the_refreshing(visit: Open) -> N
         assert seen.said == []
 
 
-def test_who_wants_no_motion_gets_none(visit: Open) -> None:
+def test_reduced_motion_switches_transitions_off(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         page = visit(url, reduced_motion="reduce").page
         duration = "getComputedStyle(document.querySelector('.fill')).transitionDuration"
@@ -483,11 +490,11 @@ def test_who_wants_no_motion_gets_none(visit: Open) -> None:
         assert page.evaluate(duration) != "0s"
 
 
-def test_what_gets_onto_the_page_all_the_same_may_neither_run_nor_call_home(visit: Open) -> None:
+def test_injected_html_can_neither_run_nor_load_anything(visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         harm = """<img src=x onerror="window.harmed = 1"><img src="http://127.0.0.2:9/"><p style="color: red">"""
         seen.page.evaluate("(harm) => document.body.insertAdjacentHTML('beforeend', harm)", harm)
         seen.page.locator("img").first.evaluate("(image) => image.decode().catch(() => 0)")
         assert seen.page.evaluate("window.harmed") is None
-        assert len([words for words in seen.said if "Content Security Policy" in words]) == 3
+        seen.complains("Content Security Policy", times=3)

@@ -19,7 +19,7 @@ KEY = EngineKey("tiny", "0")
 
 
 def vllm(name: str, url: str, interval: str = "100ms") -> dict[str, Any]:
-    return {"name": name, "backend": "vllm", "url": url, "interval": interval, "timeout": "2s"}
+    return {"name": name, "backend": "vllm", "url": url, "interval": interval, "timeout": f"{PATIENCE:g}s"}
 
 
 def run(path: Path, look: Callable[[Exporter], Awaitable[None]]) -> None:
@@ -43,7 +43,7 @@ async def until(look: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_a_reload_keeps_what_is_known_of_targets_that_stay_as_they_are_and_forgets_the_others(tmp_path: Path) -> None:
+def test_a_reload_keeps_the_history_of_unchanged_targets_alone(tmp_path: Path) -> None:
     path = tmp_path / "phasewatch.yml"
 
     def write(*targets: dict[str, Any]) -> None:

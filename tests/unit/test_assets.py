@@ -11,9 +11,9 @@ import pytest
 
 from phasewatch import assets
 from phasewatch.base.errors import AssetError
-from tests.agreement.test_docs import page
 from tests.support.compose_file import Stack
 from tests.support.fakes import program
+from tests.support.markdown import page
 from tests.support.paths import DASHBOARDS_JSON, ROOT
 from tests.support.processes import PATIENCE
 
@@ -36,7 +36,7 @@ def test_in_an_installed_package_they_are_inside_of_it(tmp_path: Path, monkeypat
     assert assets.find_folder() == tmp_path / "phasewatch" / "assets"
 
 
-def test_where_there_are_none_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_are_reported_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "files", lambda _: tmp_path / "exporter" / "phasewatch")
     with pytest.raises(AssetError, match=r"were not found in .*exporter/phasewatch nor in .*; install PhaseWatch from"):
         assets.find_folder()
@@ -51,7 +51,7 @@ def test_every_board_rule_and_configuration_is_shipped() -> None:
     assert [source for source in mounted if not any(name.startswith(source) for name in names)] == []
 
 
-def test_what_a_site_has_put_beside_the_files_is_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_site_are_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("rules/site.yml", "templates/site.tmpl", "rules/phasewatch-alerts.yml"):
         path = tmp_path / "phasewatch" / "assets" / "alerts" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def test_what_a_site_has_put_beside_the_files_is_not_shipped(tmp_path: Path, mon
     assert assets.list_paths() == [Path("alerts/rules/phasewatch-alerts.yml")]
 
 
-def test_the_wheel_carries_exactly_these_files() -> None:
+def test_the_wheel_includes_exactly_these_files() -> None:
     packed = tomllib.loads(page("pyproject.toml"))["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert packed == {str(path): f"phasewatch/assets/{path}" for path in assets.list_paths()}
 
@@ -88,7 +88,7 @@ def test_a_file_that_differs_is_kept_and_nothing_is_written(tmp_path: Path) -> N
     assert tree(tmp_path) == {Path("alerts/alertmanager.yml"): b"mine"}
 
 
-def test_by_force_it_is_overwritten_and_what_is_not_shipped_is_left_alone(tmp_path: Path) -> None:
+def test_force_overwrites_shipped_files_and_leaves_others_alone(tmp_path: Path) -> None:
     (tmp_path / "alerts" / "rules").mkdir(parents=True)
     (tmp_path / "alerts" / "alertmanager.yml").write_text("mine")
     (tmp_path / "alerts" / "rules" / "site.yml").write_text("mine")
@@ -97,7 +97,7 @@ def test_by_force_it_is_overwritten_and_what_is_not_shipped_is_left_alone(tmp_pa
     assert tree(tmp_path) == {**shipped(), Path("alerts/rules/site.yml"): b"mine"}
 
 
-def test_a_place_that_cannot_be_written_to_is_reported(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AssetError, match=r"file/alerts.*: cannot be written: Not a directory"):
         assets.export(tmp_path / "file", force=False)
@@ -123,7 +123,7 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed_even_by_force(tmp_p
     assert sorted(path.name for path in (out / "alerts").iterdir()) == ["prometheus.yml", "thresholds.yml"]
 
 
-def test_a_link_to_the_folder_or_inside_of_it_is_no_harm(tmp_path: Path) -> None:
+def test_a_link_to_the_folder_or_inside_it_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real" / "alerts").mkdir(parents=True)
     (tmp_path / "real" / "alerts" / "thresholds.yml").symlink_to("thresholds.yml")
     (tmp_path / "real" / "boards").mkdir()
@@ -133,7 +133,9 @@ def test_a_link_to_the_folder_or_inside_of_it_is_no_harm(tmp_path: Path) -> None
     assert all((tmp_path / "out" / path).read_bytes() == content for path, content in shipped().items())
 
 
-def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_completely_stays_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "alerts").mkdir()
     (tmp_path / "alerts" / "__init__.py").write_text("mine")
 
@@ -155,7 +157,7 @@ def test_the_addresses_that_it_says_to_set_are_those_in_the_files(tmp_path: Path
     assert set(addresses) <= stack.reachable()
 
 
-def test_the_command_lists_what_it_wrote_and_says_what_to_do_with_it(tmp_path: Path) -> None:
+def test_the_command_lists_the_files_and_the_next_steps(tmp_path: Path) -> None:
     code, out, err = run("assets", "export", str(tmp_path / "out"))
     assert (code, err) == (0, "")
     listed = re.findall(rf"^{tmp_path}/out/(\S+)$", out, re.MULTILINE)

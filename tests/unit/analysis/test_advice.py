@@ -9,26 +9,11 @@ from phasewatch.analysis.saturation import SaturationState
 from phasewatch.metrics.collector import TABLE
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
+from tests.support.advice import CALM, VLLM_FLAGS
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.targets import new_target
 
 ALL = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values(), *OLLAMA.values()]
-CALM = {SaturationState.IDLE, SaturationState.HEALTHY}
-
-# Flags of `vllm serve` 0.32.0.
-FLAGS = {
-    "--gpu-memory-utilization",
-    "--kv-cache-dtype",
-    "--max-loras",
-    "--max-model-len",
-    "--max-num-active-seqs",
-    "--max-num-batched-tokens",
-    "--max-num-queued-reqs",
-    "--max-num-queued-tokens",
-    "--max-num-seqs",
-    "--tensor-parallel-size",
-    "--watermark",
-}
 
 
 def words(advice: Advice) -> str:
@@ -46,7 +31,7 @@ def test_every_condition_that_hurts_says_what_not_to_do() -> None:
 
 @pytest.mark.parametrize("advice", ALL, ids=lambda advice: advice.title)
 def test_flags_and_metrics_in_the_words_exist(advice: Advice) -> None:
-    assert set(re.findall(r"--[a-z][a-z-]+", words(advice))) <= FLAGS
+    assert set(re.findall(r"--[a-z][a-z-]+", words(advice))) <= VLLM_FLAGS
     assert set(re.findall(r"llm_\w+", words(advice))) <= {metric.name for metric in TABLE}
 
 

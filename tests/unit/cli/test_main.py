@@ -44,10 +44,11 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def usage_error(*words: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
+def exit_code(*words: str) -> str | int | None:
+    try:
+        return main(words)
+    except SystemExit as ended:
+        return ended.code
 
 
 def targets_of(output: str) -> set[str]:
@@ -57,36 +58,29 @@ def targets_of(output: str) -> set[str]:
     return {metric["labels"]["target"] for line in lines for metric in line["metrics"]}
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert ended.value.code == 0
+def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("--version") == 0
     assert capsys.readouterr().out == f"phasewatch {__version__}\n"
 
 
 def test_help_lists_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
+    assert exit_code("--help") == 0
     text = capsys.readouterr().out
     assert all(re.search(rf"^    {command} ", text, re.MULTILINE) for command in FLAGS)
     assert re.findall(r"^  (\d)  ", text, re.MULTILINE) == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize("command", FLAGS)
-def test_help_of_a_command_names_the_variable_of_every_flag(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
-    assert ended.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    told = re.findall(r"(--[a-z.-]+) (?:[A-Z|:]+ )?[^()]*\([^()]*environment (PHASEWATCH_[A-Z_]+)", text)
-    variables = {f: "PHASEWATCH_" + f[2:].upper().replace(".", "_").replace("-", "_") for f in FLAGS[command]}
-    assert dict(told) == variables
+def test_help_of_a_command_names_the_variable_of_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, names in FLAGS.items():
+        assert exit_code(command, "--help") == 0, command
+        text = " ".join(capsys.readouterr().out.split())
+        named = re.findall(r"(--[a-z.-]+) (?:[A-Z|:]+ )?[^()]*\([^()]*environment (PHASEWATCH_[A-Z_]+)", text)
+        variables = {name: "PHASEWATCH_" + name[2:].upper().replace(".", "_").replace("-", "_") for name in names}
+        assert dict(named) == variables, command
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_wrong_usage_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
         (),
         ("--unknown",),
         ("guess",),
@@ -104,18 +98,15 @@ def test_help_of_a_command_names_the_variable_of_every_flag(command: str, capsys
         ("replay", RECORDING, "--format", "yaml"),
         ("devices", "L4", "L40"),
         ("devices", "L4", "--memory", "24"),
-    ],
-)
-def test_wrong_usage_exits_with_2(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    usage_error(*words)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "error: " in told.err
+    ):
+        assert exit_code(*words) == 2, words
+        printed = capsys.readouterr()
+        assert printed.out == "", words
+        assert "error: " in printed.err, words
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "words"),
-    [
+def test_a_bad_variable_exits_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value, words in (
         ("PHASEWATCH_WEB_LISTEN_ADDRESS", "10061", NOT_SERVED),
         ("PHASEWATCH_WEB_ENABLE_LIFECYCLE", "maybe", NOT_SERVED),
         ("PHASEWATCH_LOG_LEVEL", "loud", NOT_SERVED),
@@ -126,16 +117,13 @@ def test_wrong_usage_exits_with_2(words: tuple[str, ...], capsys: pytest.Capture
         ("PHASEWATCH_FORMAT", "yaml", ("replay", RECORDING)),
         ("PHASEWATCH_MEMORY", "24", ("devices", "L4")),
         ("PHASEWATCH_MEASURE", "maybe", ("devices",)),
-    ],
-)
-def test_a_bad_variable_exits_with_2(
-    variable: str, value: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, value)
-    usage_error(*words)
+    ):
+        with monkeypatch.context() as environment:
+            environment.setenv(variable, value)
+            assert exit_code(*words) == 2, variable
 
 
-def test_a_bad_variable_of_another_command_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_other_commands_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text(TWO_TARGETS)
     for name in ("WEB_LISTEN_ADDRESS", "LOG_LEVEL", "DURATION", "FORMAT", "WEB_ENABLE_LIFECYCLE"):
@@ -152,7 +140,7 @@ def test_check_of_a_valid_file_exits_with_0(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().out == "configuration valid: 2 target(s)\n"
 
 
-def test_check_tells_notes_and_still_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_notes_and_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text('targets: [{name: a, backend: vllm, url: "http://a", probe: {enabled: true}}]')
     assert main(["check", "--config.file", str(path)]) == 0
@@ -160,7 +148,7 @@ def test_check_tells_notes_and_still_exits_with_0(tmp_path: Path, capsys: pytest
     assert told.err == "note: targets[0].probe: accepted, but not used: a vllm target is never sent a prompt\n"
 
 
-def test_check_tells_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text('intervall: 5s\ntargets: [{name: a, backend: vllm, url: "h:1", "odd\\nkey": 1}]')
     assert main(["check", "--config.file", str(path)]) == 1
@@ -173,14 +161,12 @@ def test_check_tells_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest
     ]
 
 
-@pytest.mark.parametrize("command", ["check", "serve"])
-def test_an_invalid_configuration_exits_with_1(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "phasewatch.yml"
-    path.write_text("targets: []")
-    assert main([command, "--config.file", str(path)]) == 1
-    assert capsys.readouterr().err == "targets: expected at least one entry\n"
+def test_an_invalid_configuration_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("check", "serve"):
+        path = tmp_path / "phasewatch.yml"
+        path.write_text("targets: []")
+        assert main([command, "--config.file", str(path)]) == 1, command
+        assert capsys.readouterr().err == "targets: expected at least one entry\n", command
 
 
 def test_an_invalid_web_configuration_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,25 +233,20 @@ def test_the_format_may_come_from_the_environment_and_a_flag_beats_it(
     assert targets_of(capsys.readouterr().out) == {"recording"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_replay_of_an_invalid_recording_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, message in (
         (None, "cannot be read: No such file or directory"),
         (b"{}\n", 'no recording: expected a first line with "kind": "header"'),
         (b"nonsense\n", "no valid JSON"),
-    ],
-)
-def test_replay_of_what_is_no_recording_exits_with_1(
-    content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "x.jsonl"
-    if content is not None:
-        path.write_bytes(content)
-    assert main(["replay", str(path)]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(str(path))
-    assert message in told.err
+    ):
+        path = tmp_path / "x.jsonl"
+        if content is not None:
+            path.write_bytes(content)
+        assert main(["replay", str(path)]) == 1, content
+        told = capsys.readouterr()
+        assert told.out == "", content
+        assert told.err.startswith(str(path)), content
+        assert message in told.err, content
 
 
 def test_record_writes_what_replay_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,7 +264,7 @@ def test_record_writes_what_replay_reads(tmp_path: Path, capsys: pytest.CaptureF
     assert up == [1.0] * 3
 
 
-def test_record_asks_a_target_of_the_configuration_as_it_says(tmp_path: Path) -> None:
+def test_record_uses_the_settings_of_a_target_of_the_configuration(tmp_path: Path) -> None:
     output, path, key = tmp_path / "new.jsonl", tmp_path / "phasewatch.yml", tmp_path / "key"
     key.write_text("hunter2\n")
     with FakeVllm() as vllm:
@@ -311,7 +292,7 @@ def test_record_with_nothing_listening_exits_with_1(tmp_path: Path, capsys: pyte
     assert told == f"not one page could be had from {gone.url}, nothing was written: {why}"
 
 
-def test_record_of_what_is_no_vllm_says_that_it_is_of_no_use(
+def test_record_of_another_server_says_that_no_page_can_be_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--duration", "100ms", "--interval", "100ms", "--output", str(tmp_path / "new.jsonl")]
@@ -321,9 +302,8 @@ def test_record_of_what_is_no_vllm_says_that_it_is_of_no_use(
     assert "but not one page can be used: no_metrics: the page has no vllm metrics" in told
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
+def test_record_refuses_an_invalid_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for target, message in (
         ("ftp://h", "--target: expected an address such as http://127.0.0.1:8000"),
         (
             "http://user:hunter2@h",
@@ -336,16 +316,12 @@ def test_record_of_what_is_no_vllm_says_that_it_is_of_no_use(
                 "(an address begins with http:// or https://; the configuration has: vllm, ollama)"
             ),
         ),
-    ],
-)
-def test_record_refuses_what_is_no_target(
-    target: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["record", "--target", target, "--output", str(tmp_path / "new.jsonl")]) == 1
-    assert capsys.readouterr().err == f"{message}\n"
+    ):
+        assert main(["record", "--target", target, "--output", str(tmp_path / "new.jsonl")]) == 1, target
+        assert capsys.readouterr().err == f"{message}\n", target
 
 
-def test_record_into_a_place_that_is_not_there_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_into_a_missing_folder_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "none" / "new.jsonl"
     with FakeVllm() as vllm:
         assert main(["record", "--target", vllm.url, "--output", str(output)]) == 1
@@ -405,7 +381,7 @@ def test_devices_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("state")
-def test_devices_tells_what_a_name_means(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_resolves_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "NVIDIA GeForce RTX 3080", "--memory", "12GB"]) == 0
     assert capsys.readouterr().out.startswith("NVIDIA GeForce RTX 3080: GeForce RTX 3080 (12GB)\n")
 
@@ -420,14 +396,14 @@ def test_the_memory_may_come_from_the_environment(
 
 
 @pytest.mark.usefixtures("state")
-@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 3080", "NVIDIA L20Y", "", "CPU"])
-def test_a_name_that_is_not_one_device_exits_with_1(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices", name]) == 1
-    told = capsys.readouterr()
-    assert (told.out, bool(told.err)) == ("", True)
+def test_a_name_that_does_not_resolve_to_one_device_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("NVIDIA GeForce RTX 3080", "NVIDIA L20Y", "", "CPU"):
+        assert main(["devices", name]) == 1, name
+        told = capsys.readouterr()
+        assert (told.out, bool(told.err)) == ("", True), name
 
 
-def test_devices_measures_and_keeps_and_shows(
+def test_devices_measures_keeps_and_shows_the_bandwidth(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("phasewatch.hardware.measure.choose_block_size", lambda _cache, _available: 2**20)
@@ -449,15 +425,10 @@ def test_a_measurement_without_memory_for_it_exits_with_1(
     assert "of memory must be available" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_flags_of_devices_that_do_not_go_together_exit_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
         (("--memory", "12GB"), "--memory: tells devices of one name apart; give the NAME\n"),
         (("L4", "--measure"), "--measure: measures this machine; leave the NAME out\n"),
-    ],
-)
-def test_flags_of_devices_that_do_not_go_together_exit_with_1(
-    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["devices", *words]) == 1
-    assert capsys.readouterr().err == message
+    ):
+        assert main(["devices", *words]) == 1, words
+        assert capsys.readouterr().err == message, words

@@ -4,8 +4,6 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from phasewatch.analysis.ceiling import Basis, Ceiling, Counted
 from phasewatch.hardware.facts import DeviceSource
 from phasewatch.metrics.ceiling import CEILING_METRICS
@@ -38,7 +36,7 @@ def test_every_field_is_a_metric_of_its_name_and_every_metric_a_field() -> None:
     assert [metric.name for metric in CEILING_METRICS] == [f"llm_{field.name}" for field in fields(Ceiling)]
 
 
-def test_what_is_known_is_shown_with_its_labels() -> None:
+def test_known_values_are_shown_with_their_labels() -> None:
     assert shown(KNOWN) == {
         "llm_device_info": [({"device": "NVIDIA L40S", "count": "2"}, 1)],
         "llm_device_memory_bandwidth_bytes_per_second": [({"source": "table"}, 1)],
@@ -56,13 +54,13 @@ def test_what_is_known_is_shown_with_its_labels() -> None:
     }
 
 
-def test_what_is_not_known_is_not_shown() -> None:
+def test_unknown_values_are_not_shown() -> None:
     assert not any(shown(Ceiling()).values())
 
 
-@pytest.mark.parametrize("metric", CEILING_METRICS, ids=lambda metric: metric.name)
-def test_samples_carry_the_labels_that_the_row_announces(metric: Any) -> None:
-    scope, own = metric.labels[: len(ENGINE_LABELS)], metric.labels[len(ENGINE_LABELS) :]
-    assert scope == ENGINE_LABELS
-    for labels, _ in shown(KNOWN)[metric.name]:
-        assert tuple(labels) == own
+def test_samples_carry_the_labels_that_the_row_announces() -> None:
+    for metric in CEILING_METRICS:
+        scope, own = metric.labels[: len(ENGINE_LABELS)], metric.labels[len(ENGINE_LABELS) :]
+        assert scope == ENGINE_LABELS, metric.name
+        for labels, _ in shown(KNOWN)[metric.name]:
+            assert tuple(labels) == own, metric.name

@@ -4,7 +4,6 @@ import subprocess
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
@@ -68,9 +67,8 @@ def names(metrics: Metrics) -> set[str]:
     return {name for name, _ in metrics} & {metric.name for metric in MODEL_METRICS}
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
+def test_each_row_shows_its_own_number() -> None:
+    for name, number in (
         ("llm_model_loaded", 1),
         ("llm_model_bytes", 8e9),
         ("llm_model_vram_bytes", 6e9),
@@ -85,13 +83,11 @@ def names(metrics: Metrics) -> set[str]:
         ("llm_probe_last_success_timestamp_seconds", WALL),
         ("llm_probes_total", 9),
         ("llm_probe_caused_reloads_total", 1),
-    ],
-)
-def test_each_row_shows_its_own_number(name: str, number: float) -> None:
-    metrics = shown(replace(RESIDENT, probe=PROBED))
-    assert value(metrics, name) == number
-    ((_, pairs),) = [key for key in metrics if key[0] == name]
-    assert dict(pairs) == LABELS
+    ):
+        metrics = shown(replace(RESIDENT, probe=PROBED))
+        assert value(metrics, name) == number, name
+        ((_, pairs),) = [key for key in metrics if key[0] == name]
+        assert dict(pairs) == LABELS, name
 
 
 def test_every_row_is_shown_by_a_probed_model_with_just_its_labels() -> None:
@@ -101,9 +97,8 @@ def test_every_row_is_shown_by_a_probed_model_with_just_its_labels() -> None:
     assert all({label for label, _ in pairs} == rows[name] for name, pairs in metrics if name in rows)
 
 
-@pytest.mark.parametrize(
-    ("field", "name"),
-    [
+def test_an_unknown_fact_about_a_model_has_no_sample() -> None:
+    for field, name in (
         ("loaded", "llm_model_loaded"),
         ("bytes", "llm_model_bytes"),
         ("vram_bytes", "llm_model_vram_bytes"),
@@ -111,11 +106,9 @@ def test_every_row_is_shown_by_a_probed_model_with_just_its_labels() -> None:
         ("context_length_tokens", "llm_model_context_length_tokens"),
         ("expiry", "llm_model_expiry_timestamp_seconds"),
         ("prefill_fixed_seconds", "llm_probe_prefill_fixed_seconds"),
-    ],
-)
-def test_what_is_not_known_of_a_model_has_no_sample(field: str, name: str) -> None:
-    unknown: dict[str, Any] = {field: None}
-    assert names(shown(RESIDENT)) - names(shown(replace(RESIDENT, **unknown))) == {name}
+    ):
+        unknown: dict[str, Any] = {field: None}
+        assert names(shown(RESIDENT)) - names(shown(replace(RESIDENT, **unknown))) == {name}, field
 
 
 def test_a_model_on_disk_is_not_loaded_and_has_nothing_else() -> None:
@@ -132,13 +125,13 @@ def test_before_its_first_probe_a_model_has_counters_at_0_and_no_figures() -> No
     assert "llm_model_load_duration_seconds" not in names(metrics)
 
 
-@pytest.mark.parametrize("name", list(REASONS))
-def test_all_reasons_are_there_from_the_start(name: str) -> None:
+def test_all_reasons_are_there_from_the_start() -> None:
     metrics = shown(replace(RESIDENT, probe=ProbeRecord()))
-    assert {dict(pairs)["reason"] for found, pairs in metrics if found == name} == REASONS[name]
+    for name, reasons in REASONS.items():
+        assert {dict(pairs)["reason"] for found, pairs in metrics if found == name} == reasons, name
 
 
-def test_what_is_counted_is_counted_under_its_reason() -> None:
+def test_failures_discards_and_skips_are_counted_by_reason() -> None:
     record = count_failure(ProbeRecord(), ProbeReason.BUSY)
     record = count_discard(count_discard(record, DiscardReason.RELOADED), DiscardReason.RELOADED)
     record = count_skip(record, SkipReason.USERS_GONE)
@@ -151,7 +144,7 @@ def test_what_is_counted_is_counted_under_its_reason() -> None:
     }
 
 
-def test_a_failure_ends_success_and_an_answer_that_counts_for_nothing_does_not() -> None:
+def test_a_failed_probe_ends_success_and_a_discarded_one_does_not() -> None:
     answered = ProbeRecord(success=True)
     assert count_failure(answered, ProbeReason.TIMEOUT).success is False
     assert count_discard(answered, DiscardReason.TOO_FEW_TOKENS).success is True
@@ -163,7 +156,7 @@ def test_a_failed_probe_is_shown_as_0() -> None:
     assert value(shown(replace(RESIDENT, probe=record)), "llm_probe_success") == 0
 
 
-def test_what_is_told_of_a_model_is_in_its_info() -> None:
+def test_the_details_of_a_model_are_labels_of_its_info() -> None:
     metrics = shown(RESIDENT, ModelSnapshot("gone:latest", probe=ProbeRecord()))
     ((_, pairs),) = [key for key in metrics if key[0] == "llm_model_info"]
     assert dict(pairs) == {

@@ -110,52 +110,52 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-@pytest.mark.parametrize(
-    ("accept", "content_type", "parse"),
-    [
-        (None, TEXT, parse_text),
-        ("", TEXT, parse_text),
-        ("*/*", TEXT, parse_text),
-        ("text/html,application/xhtml+xml,*/*;q=0.8", TEXT, parse_text),
-        ("application/json", TEXT, parse_text),
-        ("text/plain", TEXT, parse_text),
-        ("text/plain;version=0.0.4", TEXT, parse_text),
+FORMS: list[tuple[str | None, str, Callable[[str], Any]]] = [
+    (None, TEXT, parse_text),
+    ("", TEXT, parse_text),
+    ("*/*", TEXT, parse_text),
+    ("text/html,application/xhtml+xml,*/*;q=0.8", TEXT, parse_text),
+    ("application/json", TEXT, parse_text),
+    ("text/plain", TEXT, parse_text),
+    ("text/plain;version=0.0.4", TEXT, parse_text),
+    (
+        "text/plain;version=1.0.0;escaping=allow-utf-8",
+        "text/plain; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
+        parse_text,
+    ),
+    (
+        "application/openmetrics-text;version=1.0.0",
+        f"{OPENMETRICS}; escaping=underscores",
+        parse_openmetrics,
+    ),
+    *(
         (
-            "text/plain;version=1.0.0;escaping=allow-utf-8",
-            "text/plain; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
-            parse_text,
-        ),
-        (
-            "application/openmetrics-text;version=1.0.0",
-            f"{OPENMETRICS}; escaping=underscores",
+            f"application/openmetrics-text;version=1.0.0;escaping={escaping}",
+            f"{OPENMETRICS}; escaping={escaping}",
             parse_openmetrics,
-        ),
-        *(
-            (
-                f"application/openmetrics-text;version=1.0.0;escaping={escaping}",
-                f"{OPENMETRICS}; escaping={escaping}",
-                parse_openmetrics,
-            )
-            for escaping in ("allow-utf-8", "underscores", "dots", "values")
-        ),
-        (PROMETHEUS_2_42, f"{OPENMETRICS}; escaping=underscores", parse_openmetrics),
-        (PROMETHEUS_3, f"{OPENMETRICS}; escaping=allow-utf-8", parse_openmetrics),
-    ],
-)
-def test_whatever_is_accepted_the_same_samples_come_in_the_form_that_is_named(
-    accept: str | None, content_type: str, parse: Callable[[str], Any], snapshot: TargetSnapshot
-) -> None:
-    answer = ask(Exporter(snapshot), "/metrics", accept=accept)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == content_type
-    samples, plain = samples_of(parse(answer.text)), samples_of(parse_text(ask(Exporter(snapshot), "/metrics").text))
-    ours = {key: value for key, value in samples.items() if key[0].startswith(("llm_", "phasewatch_"))}
-    assert len(ours) > 50
-    assert ours == {key: value for key, value in plain.items() if key in ours}
-    assert samples.keys() == plain.keys()
+        )
+        for escaping in ("allow-utf-8", "underscores", "dots", "values")
+    ),
+    (PROMETHEUS_2_42, f"{OPENMETRICS}; escaping=underscores", parse_openmetrics),
+    (PROMETHEUS_3, f"{OPENMETRICS}; escaping=allow-utf-8", parse_openmetrics),
+]
+"""Accept header, content type of the answer, and what reads it."""
 
 
-def test_the_page_tells_of_the_target_the_exporter_and_the_process(snapshot: TargetSnapshot) -> None:
+def test_every_accepted_format_has_the_same_samples(snapshot: TargetSnapshot) -> None:
+    plain = samples_of(parse_text(ask(Exporter(snapshot), "/metrics").text))
+    for accept, content_type, parse in FORMS:
+        answer = ask(Exporter(snapshot), "/metrics", accept=accept)
+        assert answer.status_code == 200, accept
+        assert answer.headers["content-type"] == content_type, accept
+        samples = samples_of(parse(answer.text))
+        ours = {key: value for key, value in samples.items() if key[0].startswith(("llm_", "phasewatch_"))}
+        assert len(ours) > 50, accept
+        assert ours == {key: value for key, value in plain.items() if key in ours}, accept
+        assert samples.keys() == plain.keys(), accept
+
+
+def test_the_page_is_about_the_target_the_exporter_and_the_process(snapshot: TargetSnapshot) -> None:
     text = ask(Exporter(snapshot), "/metrics").text
     assert 'llm_target_up{backend="vllm",target="chat"} 1.0' in text
     assert 'phasewatch_build_info{version="1.2.3"} 1.0' in text
@@ -164,20 +164,18 @@ def test_the_page_tells_of_the_target_the_exporter_and_the_process(snapshot: Tar
     assert "_created" not in text
 
 
-@pytest.mark.parametrize(("accept_encoding", "zipped"), [("gzip", True), ("br, gzip;q=0.5", True), ("br", False)])
-def test_the_page_is_compressed_if_that_is_accepted(
-    accept_encoding: str, zipped: bool, snapshot: TargetSnapshot
-) -> None:
-    answer = ask(Exporter(snapshot), "/metrics", accept_encoding=accept_encoding)
-    assert answer.headers.get("content-encoding") == ("gzip" if zipped else None)
-    assert 'llm_target_up{backend="vllm",target="chat"} 1.0\n' in answer.text
-    assert (int(answer.headers["content-length"]) < len(answer.text) / 2) is zipped
+def test_the_page_is_compressed_if_that_is_accepted(snapshot: TargetSnapshot) -> None:
+    for accept_encoding, zipped in (("gzip", True), ("br, gzip;q=0.5", True), ("br", False)):
+        answer = ask(Exporter(snapshot), "/metrics", accept_encoding=accept_encoding)
+        assert answer.headers.get("content-encoding") == ("gzip" if zipped else None), accept_encoding
+        assert 'llm_target_up{backend="vllm",target="chat"} 1.0\n' in answer.text, accept_encoding
+        assert (int(answer.headers["content-length"]) < len(answer.text) / 2) is zipped, accept_encoding
 
 
-@pytest.mark.parametrize("accept_encoding", ["gzip;q=0", "gzip;q=0.0, *;q=0", "identity, gzip; q=0"])
-def test_the_page_is_not_compressed_for_who_rules_that_out(accept_encoding: str) -> None:
-    answer = ask(Exporter(), "/metrics", accept_encoding=accept_encoding)
-    assert "content-encoding" not in answer.headers
+def test_the_page_is_not_compressed_for_a_client_that_excludes_it() -> None:
+    for accept_encoding in ("gzip;q=0", "gzip;q=0.0, *;q=0", "identity, gzip; q=0"):
+        answer = ask(Exporter(), "/metrics", accept_encoding=accept_encoding)
+        assert "content-encoding" not in answer.headers, accept_encoding
 
 
 def test_the_page_is_fresh_and_varies_with_what_is_accepted() -> None:
@@ -201,36 +199,36 @@ def test_the_page_shows_the_newest_view(snapshot: TargetSnapshot) -> None:
     assert asyncio.run(go()) == [False, True, False]
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", *FILES, "/-/healthy", "/-/ready"])
-def test_head_is_answered_like_get(path: str, snapshot: TargetSnapshot) -> None:
-    head, get = ask(Exporter(snapshot), path, "HEAD"), ask(Exporter(snapshot), path)
-    assert (head.status_code, head.headers["content-type"]) == (get.status_code, get.headers["content-type"])
+def test_head_is_answered_like_get(snapshot: TargetSnapshot) -> None:
+    for path in ("/", "/metrics", *FILES, "/-/healthy", "/-/ready"):
+        head, get = ask(Exporter(snapshot), path, "HEAD"), ask(Exporter(snapshot), path)
+        assert (head.status_code, head.headers["content-type"]) == (get.status_code, get.headers["content-type"]), path
 
 
-@pytest.mark.parametrize("path", ["/", *FILES])
-def test_pages_for_people_are_guarded_by_a_content_security_policy(path: str) -> None:
-    headers = ask(Exporter(), path).headers
-    policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
-    assert policy.pop("default-src") == "'none'"
-    assert {policy.pop("base-uri"), policy.pop("form-action")} == {"'none'"}
-    assert policy == dict.fromkeys(("connect-src", "img-src", "script-src", "style-src"), "'self'")
-    assert headers["x-content-type-options"] == "nosniff"
+def test_pages_for_people_are_guarded_by_a_content_security_policy() -> None:
+    for path in ("/", *FILES):
+        headers = ask(Exporter(), path).headers
+        policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+        assert policy.pop("default-src") == "'none'", path
+        assert {policy.pop("base-uri"), policy.pop("form-action")} == {"'none'"}, path
+        assert policy == dict.fromkeys(("connect-src", "img-src", "script-src", "style-src"), "'self'"), path
+        assert headers["x-content-type-options"] == "nosniff", path
 
 
-def test_the_landing_page_is_html_that_is_never_kept(snapshot: TargetSnapshot) -> None:
+def test_the_landing_page_is_html_that_is_never_cached(snapshot: TargetSnapshot) -> None:
     page = ask(Exporter(snapshot), "/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["cache-control"] == "no-store"
     assert "<bdi>chat</bdi>" in page.text
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_its_parts_have_their_type_and_are_asked_for_anew(path: str) -> None:
-    headers = ask(Exporter(), path).headers
-    assert (headers["content-type"], headers["cache-control"]) == (FILES[path], "no-cache")
+def test_its_parts_have_their_type_and_are_revalidated() -> None:
+    for path, content_type in FILES.items():
+        headers = ask(Exporter(), path).headers
+        assert (headers["content-type"], headers["cache-control"]) == (content_type, "no-cache"), path
 
 
-def test_the_landing_page_shows_what_the_exporter_knows_besides(snapshot: TargetSnapshot) -> None:
+def test_the_landing_page_shows_the_notice_the_probes_and_the_history(snapshot: TargetSnapshot) -> None:
     exporter = Exporter(replace(OLLAMA, last_success=None))
     exporter.notice = "Simulated <servers>."
     page = ask(exporter, "/").text
@@ -251,7 +249,7 @@ def test_every_link_of_the_landing_page_leads_somewhere(snapshot: TargetSnapshot
     assert [ask(Exporter(snapshot), f"/{link}").status_code for link in links] == [200] * len(links)
 
 
-def test_healthy_is_said_always_and_ready_while_it_serves() -> None:
+def test_it_is_always_healthy_and_ready_while_it_serves() -> None:
     exporter = Exporter()
     assert (ask(exporter, "/-/ready").status_code, ask(exporter, "/-/ready").text) == (200, "Ready\n")
     exporter.ready = False
@@ -259,18 +257,18 @@ def test_healthy_is_said_always_and_ready_while_it_serves() -> None:
     assert (ask(exporter, "/-/healthy").status_code, ask(exporter, "/-/healthy").text) == (200, "Healthy\n")
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/<script>", "/-/quit", "/../etc/passwd"])
-def test_what_is_not_there_is_said_in_plain_text(path: str) -> None:
-    answer = ask(Exporter(), path)
-    assert (answer.status_code, answer.text) == (404, "Not Found.\n")
-    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+def test_an_unknown_path_is_answered_in_plain_text() -> None:
+    for path in ("/nothing", "/<script>", "/-/quit", "/../etc/passwd"):
+        answer = ask(Exporter(), path)
+        assert (answer.status_code, answer.text) == (404, "Not Found.\n"), path
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8", path
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_metrics_are_only_read(method: str) -> None:
-    answer = ask(Exporter(), "/metrics", method)
-    assert (answer.status_code, answer.text) == (405, "Method Not Allowed.\n")
-    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
+def test_metrics_are_only_read() -> None:
+    for method in ("POST", "PUT", "DELETE"):
+        answer = ask(Exporter(), "/metrics", method)
+        assert (answer.status_code, answer.text) == (405, "Method Not Allowed.\n"), method
+        assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}, method
 
 
 def test_reloading_is_off_unless_it_was_turned_on() -> None:
@@ -287,13 +285,15 @@ def test_reloading_is_done_by_post() -> None:
     assert (answer.status_code, answer.text, exporter.reloads) == (200, "Reloaded\n", 1)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
-@pytest.mark.parametrize("enable_lifecycle", [True, False])
-def test_reloading_is_not_done_by_another_method(method: str, enable_lifecycle: bool) -> None:
-    exporter = Exporter()
-    answer = ask(exporter, "/-/reload", method, enable_lifecycle=enable_lifecycle)
-    assert (answer.status_code, answer.headers["allow"], exporter.reloads) == (405, "POST", 0)
-    assert answer.text == ("" if method == "HEAD" else "Method Not Allowed. This endpoint requires a POST request.\n")
+def test_reloading_is_not_done_by_another_method() -> None:
+    for method in ("GET", "HEAD", "PUT"):
+        for enable_lifecycle in (True, False):
+            exporter = Exporter()
+            answer = ask(exporter, "/-/reload", method, enable_lifecycle=enable_lifecycle)
+            assert (answer.status_code, answer.headers["allow"], exporter.reloads) == (405, "POST", 0), method
+            assert answer.text == (
+                "" if method == "HEAD" else "Method Not Allowed. This endpoint requires a POST request.\n"
+            ), method
 
 
 def test_an_invalid_reload_is_answered_with_every_problem() -> None:
@@ -304,9 +304,8 @@ def test_an_invalid_reload_is_answered_with_every_problem() -> None:
     assert answer.text.splitlines()[1:] == ["targets: missing", "window: too short"]
 
 
-@pytest.mark.parametrize(("path", "end"), [("/metrics", b"\n"), ("/", b"</html>")])
-def test_a_compressed_page_is_a_whole_one(path: str, end: bytes) -> None:
-    async def go() -> bytes:
+def test_a_compressed_page_is_a_whole_one() -> None:
+    async def compressed(path: str) -> bytes:
         transport = httpx.ASGITransport(create_app(Exporter().view(), enable_lifecycle=False))
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://phasewatch") as client,
@@ -314,22 +313,20 @@ def test_a_compressed_page_is_a_whole_one(path: str, end: bytes) -> None:
         ):
             return b"".join([chunk async for chunk in answer.aiter_raw()])
 
-    assert gzip.decompress(asyncio.run(go())).endswith(end)
+    for path, end in (("/metrics", b"\n"), ("/", b"</html>")):
+        assert gzip.decompress(asyncio.run(compressed(path))).endswith(end), path
 
 
-@pytest.mark.parametrize(
-    "accept",
-    [
+def test_an_invalid_version_gets_the_plain_format(snapshot: TargetSnapshot) -> None:
+    for accept in (
         'application/openmetrics-text; version="1.0.0"',
         "application/openmetrics-text;version=x",
         "text/plain;version=1.x",
-    ],
-)
-def test_a_version_that_is_none_gets_the_plain_format(accept: str, snapshot: TargetSnapshot) -> None:
-    answer = ask(Exporter(snapshot), "/metrics", accept=accept)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    ):
+        answer = ask(Exporter(snapshot), "/metrics", accept=accept)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, TEXT), accept
 
 
-@pytest.mark.parametrize("path", ["/metrics/", "/-/healthy/", "/-/reload/", "/style.css/"])
-def test_a_slash_too_many_is_another_path_and_no_redirect(path: str, snapshot: TargetSnapshot) -> None:
-    assert ask(Exporter(snapshot), path).status_code == 404
+def test_a_trailing_slash_is_not_redirected(snapshot: TargetSnapshot) -> None:
+    for path in ("/metrics/", "/-/healthy/", "/-/reload/", "/style.css/"):
+        assert ask(Exporter(snapshot), path).status_code == 404, path

@@ -1,8 +1,6 @@
 from dataclasses import replace
 from html import escape
 
-import pytest
-
 from phasewatch.analysis.advice import ADVICE, ASLEEP
 from phasewatch.analysis.advice import OLLAMA as OLLAMA_ADVICE
 from phasewatch.analysis.latency import Latencies, Latency
@@ -50,17 +48,16 @@ def test_a_card_names_model_target_and_engine() -> None:
     assert shown(ollama()).texts("p", "from") == ["workstation"]
 
 
-@pytest.mark.parametrize("state", SaturationState)
-def test_the_state_and_what_it_means_are_said_in_words(state: SaturationState) -> None:
-    found = shown(vllm(replace(KNOWN, state=state)))
-    assert found.texts("p", "state") == [ADVICE[state].title]
-    assert found.texts("p", "meaning") == [ADVICE[state].meaning]
-    assert found.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid]
+def test_the_state_and_what_it_means_are_said_in_words() -> None:
+    for state in SaturationState:
+        found = shown(vllm(replace(KNOWN, state=state)))
+        assert found.texts("p", "state") == [ADVICE[state].title], state
+        assert found.texts("p", "meaning") == [ADVICE[state].meaning], state
+        assert found.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid], state
 
 
-@pytest.mark.parametrize(
-    ("state", "asleep", "tone"),
-    [
+def test_red_marks_only_states_that_need_somebody_now() -> None:
+    for state, asleep, tone in (
         (SaturationState.IDLE, False, "quiet"),
         (SaturationState.HEALTHY, False, "good"),
         (SaturationState.PREEMPTING, False, "limited"),
@@ -69,20 +66,18 @@ def test_the_state_and_what_it_means_are_said_in_words(state: SaturationState) -
         (SaturationState.STUCK, True, "limited"),
         (SaturationState.IDLE, True, "quiet"),
         (None, False, "quiet"),
-    ],
-)
-def test_red_is_for_what_needs_somebody_now(state: SaturationState | None, asleep: bool, tone: str) -> None:
-    (article,) = shown(vllm(replace(KNOWN, state=state, asleep=asleep))).all("article")
-    assert article.classes == {"card", tone}
+    ):
+        (article,) = shown(vllm(replace(KNOWN, state=state, asleep=asleep))).all("article")
+        assert article.classes == {"card", tone}, (state, asleep)
 
 
-@pytest.mark.parametrize("state", [SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE])
-def test_a_sleeping_engine_is_called_asleep(state: SaturationState) -> None:
-    found = shown(vllm(replace(KNOWN, state=state, asleep=True)))
-    assert found.texts("p", "state") == [ASLEEP.title]
+def test_a_sleeping_engine_is_called_asleep() -> None:
+    for state in (SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE):
+        found = shown(vllm(replace(KNOWN, state=state, asleep=True)))
+        assert found.texts("p", "state") == [ASLEEP.title], state
 
 
-def test_advice_is_open_where_there_is_room_and_shut_among_others() -> None:
+def test_advice_is_unfolded_for_a_single_card_and_folded_among_others() -> None:
     assert "open" in shown(vllm(KNOWN), 1).all("details")[0].attributes
     assert "open" not in shown(vllm(KNOWN), 2).all("details")[0].attributes
     assert "open" in shown(vllm(replace(KNOWN, state=SaturationState.HEALTHY)), 1).all("details")[0].attributes
@@ -118,7 +113,7 @@ def test_a_flag_is_not_broken_at_its_hyphens() -> None:
         assert shedding.texts("span", "flag") == ["--max-num-queued-reqs", "--max-num-queued-tokens"]
 
 
-def test_cards_are_told_apart_by_target_model_and_engine_and_stay_the_same() -> None:
+def test_the_id_of_a_card_depends_on_target_model_and_engine_alone() -> None:
     def key(subject: Card) -> str:
         return shown(subject).all("article")[0].attributes["id"]
 
@@ -131,12 +126,12 @@ def test_cards_are_told_apart_by_target_model_and_engine_and_stay_the_same() -> 
     assert key(vllm(KNOWN)) == key(vllm(replace(UNKNOWN, key=KNOWN.key)))
 
 
-def test_hundreds_of_cards_are_told_apart() -> None:
+def test_hundreds_of_cards_have_different_ids() -> None:
     cards = [shown(vllm(replace(KNOWN, key=EngineKey("m", str(number))))) for number in range(300)]
     assert len({found.all("article")[0].attributes["id"] for found in cards}) == 300
 
 
-def test_figures_of_a_vllm_stand_with_their_names() -> None:
+def test_the_figures_of_a_vllm_are_named() -> None:
     assert shown(vllm(KNOWN)).figures() == {
         "Prefill, server": "2,303 tok/s",
         "Decode, server": "812.6 tok/s",
@@ -185,44 +180,38 @@ def test_a_model_of_an_ollama_is_shown_with_where_it_is_and_how_it_is_probed() -
     assert "share of the model on the GPU: 82 %" in [bar.attributes["aria-label"] for bar in found.all("svg")]
 
 
-@pytest.mark.parametrize(
-    ("probe", "probed", "told"),
-    [
+def test_the_result_of_the_newest_probe_is_shown() -> None:
+    for probe, probed, told in (
         (None, True, "none yet"),
         (ProbeRecord(probes=1, success=False), True, "failed"),
         (ProbeRecord(probes=1, success=True), True, "answered"),
         (None, False, "off"),
-    ],
-)
-def test_how_the_newest_probe_went_is_told(probe: ProbeRecord | None, probed: bool, told: str) -> None:
-    assert shown(ollama(probe=probe, probed=probed)).figures()["Newest probe"] == told
+    ):
+        assert shown(ollama(probe=probe, probed=probed)).figures()["Newest probe"] == told, (probe, probed)
 
 
-def test_numbers_of_an_ollama_have_their_age_also_when_the_newest_probe_has_failed() -> None:
+def test_the_age_of_an_ollamas_numbers_is_shown_even_if_the_newest_probe_has_failed() -> None:
     figures = shown(ollama(probe=replace(PROBE, success=False))).figures()
     assert (figures["Newest probe"], figures["Measured"]) == ("failed", "3m 5s ago")
 
 
-@pytest.mark.parametrize(
-    ("engine", "aged"),
-    [
+def test_unknown_numbers_have_no_age() -> None:
+    for engine, aged in (
         (EngineSnapshot(KNOWN.key), False),
         (EngineSnapshot(KNOWN.key, Phases(prefill_tokens_per_second=1.0)), True),
         (EngineSnapshot(KNOWN.key, Phases(decode_tokens_per_second=1.0)), True),
         (EngineSnapshot(KNOWN.key, latencies=Latencies(Latency(mean=1.0))), True),
-    ],
-)
-def test_what_is_not_known_has_no_age(engine: EngineSnapshot, aged: bool) -> None:
-    assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged
+    ):
+        assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged, engine
 
 
-@pytest.mark.parametrize(("gpu_ratio", "told"), [(0.82, True), (1.0, False), (0.0, False), (None, False)])
-def test_a_model_that_is_partly_on_the_cpu_is_slow_for_that_reason(gpu_ratio: float | None, told: bool) -> None:
-    advice = OLLAMA_ADVICE["partial_offload"]
-    assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if told else [])
+def test_a_model_that_is_partly_on_the_cpu_gets_advice_about_that() -> None:
+    for gpu_ratio, told in ((0.82, True), (1.0, False), (0.0, False), (None, False)):
+        advice = OLLAMA_ADVICE["partial_offload"]
+        assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if told else []), gpu_ratio
 
 
-def test_what_an_ollama_does_not_tell_is_a_dash() -> None:
+def test_facts_that_an_ollama_does_not_report_are_dashes() -> None:
     bare = Card(OLLAMA, EngineSnapshot(EngineKey("m", None)), ModelSnapshot("m", loaded=1.0), None, probed=True)
     figures = shown(bare).figures()
     assert (figures["In memory"], figures["Context"], figures["Unloads"]) == (DASH, DASH, DASH)

@@ -30,7 +30,7 @@ def track(history: LoadHistory, now: float, name: str = "chat") -> Track:
     return found
 
 
-def test_the_newest_slot_is_the_last_and_all_before_the_first_look_is_unknown() -> None:
+def test_the_newest_slot_is_the_last_and_slots_before_the_first_record_are_unknown() -> None:
     history = LoadHistory()
     history.record([snapshot(3.0)], START)
     found = track(history, START)
@@ -46,7 +46,7 @@ def test_a_slot_keeps_its_peak() -> None:
     assert track(history, START).waiting[-1] == 9.0
 
 
-def test_time_shifts_what_is_known_to_the_left() -> None:
+def test_values_move_left_as_time_passes() -> None:
     history = LoadHistory()
     for slot in range(HISTORY_SLOTS):
         history.record([snapshot(float(slot))], START + slot * SLOT_SECONDS)
@@ -55,7 +55,7 @@ def test_time_shifts_what_is_known_to_the_left() -> None:
     assert all(map(isnan, found.waiting[-10:]))
 
 
-def test_a_time_without_an_answer_stays_a_gap() -> None:
+def test_slots_without_an_answer_stay_gaps() -> None:
     history = LoadHistory()
     for slot, shown in enumerate((snapshot(1.0), down(), down(), snapshot(4.0))):
         history.record([shown], START + slot * SLOT_SECONDS)
@@ -70,31 +70,25 @@ def seen(*looks: tuple[float, TargetSnapshot]) -> list[float]:
     return list(track(history, START + 2 * SLOT_SECONDS).waiting[-3:])
 
 
-def test_a_late_look_leaves_no_gap_where_the_target_was_up() -> None:
+def test_a_late_record_fills_the_slot_before_it_if_the_target_was_up() -> None:
     assert seen((1.9, snapshot(1.0)), (4.01, snapshot(3.0))) == [1.0, 3.0, 3.0]
 
 
-@pytest.mark.parametrize(
-    "looks",
-    [
-        ((1.9, snapshot(1.0)), (2.9, down()), (4.01, snapshot(3.0))),
-        ((0.5, snapshot(1.0)), (4.5, snapshot(3.0))),
-        ((1.9, snapshot(1.0)), (4.01, replace(snapshot(3.0), name="another"))),
-        ((1.9, snapshot(None)), (4.01, snapshot(3.0))),
-    ],
-    ids=["down between the looks", "too late a look", "another target", "unknown before"],
-)
-def test_a_slot_without_a_look_stays_a_gap_where_nothing_tells_that_the_target_was_up(
-    looks: tuple[tuple[float, TargetSnapshot], ...],
-) -> None:
-    assert isnan(seen(*looks)[1])
+def test_a_slot_without_a_record_stays_a_gap_unless_the_target_is_known_to_have_been_up() -> None:
+    for case, looks in {
+        "down between the looks": ((1.9, snapshot(1.0)), (2.9, down()), (4.01, snapshot(3.0))),
+        "too late a look": ((0.5, snapshot(1.0)), (4.5, snapshot(3.0))),
+        "another target": ((1.9, snapshot(1.0)), (4.01, replace(snapshot(3.0), name="another"))),
+        "unknown before": ((1.9, snapshot(None)), (4.01, snapshot(3.0))),
+    }.items():
+        assert isnan(seen(*looks)[1]), case
 
 
-def test_a_look_in_time_leaves_the_slots_before_it_as_they_were() -> None:
+def test_a_record_in_time_leaves_earlier_slots_unchanged() -> None:
     assert seen((1.0, snapshot(1.0)), (2.5, snapshot(5.0)), (3.5, snapshot(2.0)), (4.5, snapshot(3.0))) == [1, 5, 3]
 
 
-def test_a_number_that_is_unknown_or_cannot_be_drawn_is_a_gap_of_its_own() -> None:
+def test_an_unknown_or_infinite_value_is_a_gap_in_its_own_series_alone() -> None:
     history = LoadHistory()
     for slot, waiting in enumerate((None, nan, inf)):
         history.record([snapshot(waiting)], START + slot * SLOT_SECONDS)
@@ -112,7 +106,7 @@ def test_values_are_kept_for_the_whole_span_and_no_longer() -> None:
     )
 
 
-def test_a_ring_that_has_turned_shows_no_value_of_the_turn_before() -> None:
+def test_slots_that_are_reused_show_no_old_value() -> None:
     history = LoadHistory()
     for slot in range(HISTORY_SLOTS):
         history.record([snapshot(1.0)], START + slot * SLOT_SECONDS)
@@ -122,7 +116,7 @@ def test_a_ring_that_has_turned_shows_no_value_of_the_turn_before() -> None:
     assert [value for value in found.waiting if not isnan(value)] == [1.0, 7.0]
 
 
-def test_engines_are_told_apart_by_target_model_and_index() -> None:
+def test_history_is_kept_by_target_model_and_engine() -> None:
     history = LoadHistory()
     other = EngineKey("tiny", "1")
     history.record([snapshot(1.0), snapshot(2.0, name="b"), snapshot(3.0, name="c", key=other)], START)
@@ -130,7 +124,7 @@ def test_engines_are_told_apart_by_target_model_and_index() -> None:
     assert history.get_track("c", KEY, START) is None
 
 
-def test_an_engine_that_tells_nothing_of_its_queue_has_no_history() -> None:
+def test_an_engine_without_queue_metrics_has_no_history() -> None:
     history = LoadHistory()
     history.record([replace(down(), engines=(EngineSnapshot(KEY),))], START)
     assert history.get_track("chat", KEY, START) is None

@@ -1,31 +1,28 @@
 from dataclasses import replace
 
-import pytest
-
 from phasewatch.analysis.samples import EngineKey
-from phasewatch.base.errors import Reason
 from phasewatch.metrics.descriptor import SelfStatus
-from phasewatch.snapshot.health import Trouble
 from phasewatch.snapshot.models import ModelSnapshot
-from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
-from phasewatch.web.landing.page import PageContext, render_page
-from phasewatch.web.landing.text import Moment
-from tests.support.live_page import DOWN, HOSTILE, KNOWN, OLLAMA, STATUS, UP, eight, recorded
+from phasewatch.snapshot.target import TargetSnapshot
+from tests.support.live_page import (
+    DOWN,
+    HOSTILE,
+    KNOWN,
+    OLLAMA,
+    STATUS,
+    UP,
+    eight,
+    render_everything,
+    render_html,
+)
 from tests.support.markup import Element, Markup
 
 SINCE = "2027-01-15 08:00:00 UTC"
 INVALID = "The newest configuration is invalid"
 
 
-def html(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> str:
-    history = recorded(*targets, seconds=20)
-    return render_page(
-        status, targets, PageContext(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
-    )
-
-
 def shown(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: str = "") -> Markup:
-    return Markup(html(*targets, status=status, notice=notice))
+    return Markup(render_html(*targets, status=status, notice=notice))
 
 
 def row(target: TargetSnapshot) -> dict[str, str]:
@@ -34,7 +31,7 @@ def row(target: TargetSnapshot) -> dict[str, str]:
     return {cell.attributes["data-head"]: cell.text for cell in cells}
 
 
-def test_a_target_is_shown_with_what_is_known_of_it() -> None:
+def test_the_row_of_a_target_has_every_column() -> None:
     assert row(UP) == {
         "Target": "chat",
         "State": "up",
@@ -54,29 +51,29 @@ def test_trouble_is_shown_with_its_reason_and_the_last_answer() -> None:
     assert found["Last error"] == "connect: cannot connect: Connection refused"
 
 
-def test_a_target_that_is_down_is_the_first_thing_said() -> None:
+def test_a_target_that_is_down_has_a_banner_at_the_top() -> None:
     banners = shown(UP, DOWN).texts("p", "banner")
     assert banners[1:] == [f"embeddings is down: cannot connect: Connection refused. Last answer {SINCE}."]
 
 
-@pytest.mark.parametrize(
-    ("target", "state", "banners"),
-    [
+def test_the_state_of_a_target_says_why_there_are_no_numbers() -> None:
+    for target, state, banners in (
         (replace(DOWN, answered=False, last_success=None), "down", 1),
         (replace(DOWN, answered=False, last_success=None, optional=True), "optional, not there yet", 0),
         (replace(DOWN, optional=True), f"down, last answer {SINCE}", 1),
         (replace(UP, up=None, answered=False, engines=()), "not scraped yet", 0),
         (UP, "up", 0),
-    ],
-)
-def test_the_state_tells_why_there_are_no_numbers(target: TargetSnapshot, state: str, banners: int) -> None:
-    assert row(target)["State"] == state
-    assert len([text for text in shown(target).texts("p", "banner") if "is down" in text]) == banners
+    ):
+        assert row(target)["State"] == state, state
+        assert len([text for text in shown(target).texts("p", "banner") if "is down" in text]) == banners, (
+            target,
+            state,
+        )
 
 
 def test_a_refused_reload_is_shown() -> None:
-    assert INVALID not in html(UP)
-    assert INVALID in html(UP, status=replace(STATUS, reload_successful=False))
+    assert INVALID not in render_html(UP)
+    assert INVALID in render_html(UP, status=replace(STATUS, reload_successful=False))
 
 
 def test_a_notice_is_a_banner_and_without_one_there_is_none() -> None:
@@ -84,36 +81,36 @@ def test_a_notice_is_a_banner_and_without_one_there_is_none() -> None:
     assert shown(UP).texts("p", "banner") == [""]
 
 
-def test_the_page_says_of_when_it_is() -> None:
+def test_the_page_shows_its_time_and_how_often_it_is_refreshed() -> None:
     assert shown(UP).texts("p", "as-of") == [f"{SINCE} · refreshed every 3 s"]
 
 
-@pytest.mark.parametrize("targets", [(), (DOWN,), (replace(UP, engines=()),)])
-def test_without_a_model_the_page_says_so(targets: tuple[TargetSnapshot, ...]) -> None:
-    found = shown(*targets)
-    assert "No model is known now" in found.texts("p", "note")[0]
-    assert found.all("article") == []
+def test_without_a_model_the_page_says_so() -> None:
+    for targets in ((), (DOWN,), (replace(UP, engines=()),)):
+        found = shown(*targets)
+        assert "No model is known now" in found.texts("p", "note")[0], targets
+        assert found.all("article") == [], targets
 
 
-@pytest.mark.parametrize(("count", "classes"), [(1, {"cards", "single"}), (4, {"cards"}), (5, {"cards", "many"})])
-def test_the_fewer_models_there_are_the_more_room_each_gets(count: int, classes: set[str]) -> None:
-    found = shown(*eight()[:count])
-    assert len(found.all("article")) == count
-    assert found.all("div", "cards")[0].classes == classes
+def test_the_fewer_models_there_are_the_more_room_each_gets() -> None:
+    for count, classes in ((1, {"cards", "single"}), (4, {"cards"}), (5, {"cards", "many"})):
+        found = shown(*eight()[:count])
+        assert len(found.all("article")) == count, count
+        assert found.all("div", "cards")[0].classes == classes, count
 
 
-def test_models_stand_in_the_order_of_the_configuration() -> None:
+def test_models_are_in_the_order_of_the_configuration() -> None:
     assert shown(*eight()).texts("h3") == [f"model-{number}" for number in range(8)]
 
 
-def test_models_of_a_target_stay_in_their_order_whatever_the_server_does() -> None:
+def test_models_of_a_target_are_sorted_by_name_and_engine() -> None:
     keys = [EngineKey("b", "10"), EngineKey("b", "2"), EngineKey("c", None), EngineKey("a", "0")]
     found = shown(replace(UP, engines=tuple(replace(KNOWN, key=key) for key in keys)))
     assert found.texts("h3") == ["a", "b", "b", "c"]
     assert found.texts("p", "from") == ["chat, engine 0", "chat, engine 2", "chat, engine 10", "chat"]
 
 
-def test_a_model_of_an_ollama_has_one_card_with_both_what_it_does_and_where_it_is() -> None:
+def test_a_model_of_an_ollama_has_one_card_for_its_speed_and_its_memory() -> None:
     found = shown(OLLAMA)
     assert found.texts("h3") == ["qwen3:14b"]
     assert found.figures()["In memory"] == "12.40 GB"
@@ -124,28 +121,11 @@ def test_models_on_disk_alone_are_listed_and_remote_ones_are_not() -> None:
     assert "On disk, not in memory: llama3.1:8b (workstation)." in shown(replace(OLLAMA, models=models)).texts(
         "p", "note"
     )
-    assert "On disk" not in html(UP)
+    assert "On disk" not in render_html(UP)
 
 
-def everything() -> str:
-    hostile = replace(
-        UP,
-        name=HOSTILE,
-        url=HOSTILE,
-        facts=ServerFacts(HOSTILE),
-        engines=(replace(KNOWN, key=EngineKey(HOSTILE, HOSTILE)),),
-        models=(ModelSnapshot(HOSTILE, loaded=0.0),),
-    )
-    failed = replace(
-        hostile, backend=HOSTILE, up=False, trouble=Trouble(0.0, 1, Reason.PARSE, HOSTILE), engines=(), models=()
-    )
-    waiting = replace(UP, name="not yet", up=None, engines=())
-    status = replace(STATUS, version=HOSTILE, reload_successful=False)
-    return html(hostile, failed, OLLAMA, waiting, *eight(), status=status, notice=HOSTILE)
-
-
-def test_hostile_names_are_text_wherever_they_stand() -> None:
-    found = Markup(everything())
+def test_hostile_names_are_text_in_every_place() -> None:
+    found = Markup(render_everything())
     assert "img" not in {element.tag for element in found.elements}
     assert [script.attributes for script in found.all("script")] == [{"src": "live.js", "defer": ""}]
     cells = found.texts("td")
@@ -155,7 +135,7 @@ def test_hostile_names_are_text_wherever_they_stand() -> None:
 
 
 def test_the_page_keeps_to_its_content_security_policy() -> None:
-    for element in Markup(everything()).elements:
+    for element in Markup(render_everything()).elements:
         assert element.tag not in {"style", "iframe", "form", "object", "base"}
         assert not {name for name in element.attributes if name == "style" or name.startswith("on")}
         assert not leaves(element)
@@ -167,13 +147,13 @@ def leaves(element: Element) -> bool:
     return target.startswith(("http:", "https:", "//", "/", "data:", "javascript:"))
 
 
-def test_every_element_that_is_named_is_named_once() -> None:
-    named = [element.attributes["id"] for element in Markup(everything()).elements if "id" in element.attributes]
+def test_every_id_is_unique() -> None:
+    named = [element.attributes["id"] for element in Markup(render_everything()).elements if "id" in element.attributes]
     assert len(named) == len(set(named))
 
 
-def test_whatever_refers_to_an_element_refers_to_one_that_is_there() -> None:
-    elements = Markup(everything()).elements
+def test_every_reference_to_an_id_leads_to_an_element() -> None:
+    elements = Markup(render_everything()).elements
     named = {element.attributes.get("id") for element in elements}
     assert {
         element.attributes["aria-labelledby"] for element in elements if "aria-labelledby" in element.attributes

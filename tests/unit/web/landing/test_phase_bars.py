@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.phases import Phases
 from phasewatch.backends import find_backend
@@ -60,7 +58,7 @@ def test_the_most_exact_ceiling_counts_and_without_it_the_other() -> None:
     assert found.texts("p", "against")[1] == "58 % of its ceiling, 57.6 tok/s"
 
 
-def test_a_speed_above_its_ceiling_is_called_a_finding() -> None:
+def test_a_speed_above_its_ceiling_is_shown_with_what_may_explain_it() -> None:
     above = replace(KNOWN.ceiling, decode_ceiling_ratio={"read": 1.31}, prefill_ceiling_ratio=1.004)
     prefill, decode = against(above)
     assert decode == "131 % of its ceiling, 48.4 tok/s: speculation, or a wrong fact"
@@ -75,9 +73,8 @@ def test_a_ceiling_is_shown_before_there_is_a_speed() -> None:
     assert [bar.attributes["class"] for bar in found.all("svg")] == ["bar empty", "bar empty", "bar"]
 
 
-@pytest.mark.parametrize(
-    ("ceiling", "prefill", "decode"),
-    [
+def test_a_missing_ceiling_names_the_configuration_key_that_would_give_it() -> None:
+    for ceiling, prefill, decode in (
         (Ceiling(), "`device` and `model`", "`device` and `model`"),
         (Ceiling(weight_read_bytes=15e9), "`device`", "`device`"),
         (Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH), "`model`", "`model`"),
@@ -95,15 +92,13 @@ def test_a_ceiling_is_shown_before_there_is_a_speed() -> None:
             "`model.path`",
             "`model`",
         ),
-    ],
-)
-def test_where_a_ceiling_is_not_known_the_key_that_tells_it_is_named(
-    ceiling: Ceiling, prefill: str, decode: str
-) -> None:
-    expected = [f"no ceiling: set {keys.replace('`', '')} in the configuration" for keys in (prefill, decode)]
-    assert against(ceiling) == expected
-    found = drawn(replace(KNOWN, ceiling=ceiling))
-    assert found.texts("code") == [key for key in f"{prefill} and {decode}".split("`") if key not in {"", " and "}]
+    ):
+        expected = [f"no ceiling: set {keys.replace('`', '')} in the configuration" for keys in (prefill, decode)]
+        assert against(ceiling) == expected, (ceiling, prefill)
+        found = drawn(replace(KNOWN, ceiling=ceiling))
+        assert found.texts("code") == [
+            key for key in f"{prefill} and {decode}".split("`") if key not in {"", " and "}
+        ], (ceiling, prefill)
 
 
 def test_a_server_that_reads_no_prompt_has_a_ceiling_as_soon_as_it_does() -> None:
@@ -120,9 +115,8 @@ def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
     assert widths(found) == [("fill decode", 72.3)]
 
 
-@pytest.mark.parametrize(
-    ("ceiling", "gpu_ratio", "told"),
-    [
+def test_a_missing_ceiling_of_an_ollama_names_the_key_of_the_device_or_of_the_host_memory() -> None:
+    for ceiling, gpu_ratio, told in [
         (Ceiling(), None, "no ceiling is known for this model"),
         (Ceiling(weight_bytes={"server": 9e9}), 1.0, "no ceiling: set device in the configuration"),
         (Ceiling(weight_bytes={"server": 9e9}), 0.5, "no ceiling: set device in the configuration"),
@@ -137,9 +131,5 @@ def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
             "no ceiling: set device.cpu_memory_bandwidth in the configuration",
         ),
         (Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH), 1.0, "no ceiling is known for this model"),
-    ],
-)
-def test_an_ollama_lacks_a_device_or_the_speed_of_its_hosts_memory(
-    ceiling: Ceiling, gpu_ratio: float | None, told: str
-) -> None:
-    assert against(ceiling, "ollama", gpu_ratio)[1] == told
+    ]:
+        assert against(ceiling, "ollama", gpu_ratio)[1] == told, (ceiling, gpu_ratio)

@@ -1,5 +1,3 @@
-import pytest
-
 from phasewatch.analysis.latency import Latency
 from phasewatch.analysis.quantiles import Quantile
 from phasewatch.web.landing.text import (
@@ -18,9 +16,8 @@ from phasewatch.web.landing.text import (
 NOW = 1_800_000_000.0
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "shown"),
-    [
+def test_a_number_is_rounded_and_unknown_ones_are_dashes() -> None:
+    for value, digits, shown in (
         (1234.5678, 1, "1,234.6"),
         (0.0, 0, "0"),
         (None, 0, UNKNOWN),
@@ -29,17 +26,13 @@ NOW = 1_800_000_000.0
         (999_999_999.0, 0, "999,999,999"),
         (1e308, 0, "≥ 1e9"),
         (-1e308, 2, "≤ -1e9"),
-    ],
-)
-def test_a_number_is_rounded_and_unknown_ones_are_dashes(value: float | None, digits: int, shown: str) -> None:
-    assert format_number(value, digits) == shown
+    ):
+        assert format_number(value, digits) == shown, (value, digits)
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(33.249, "33.2"), (999.94, "999.9"), (999.96, "1,000"), (12_345.6, "12,346"), (None, UNKNOWN)]
-)
-def test_speeds_have_as_many_digits_as_tell_something(value: float | None, shown: str) -> None:
-    assert format_speed(value) == shown
+def test_speeds_have_one_decimal_below_a_thousand_and_none_above() -> None:
+    for value, shown in ((33.249, "33.2"), (999.94, "999.9"), (999.96, "1,000"), (12_345.6, "12,346"), (None, UNKNOWN)):
+        assert format_speed(value) == shown, value
 
 
 def test_the_unit_of_an_unknown_speed_is_left_out() -> None:
@@ -47,66 +40,54 @@ def test_the_unit_of_an_unknown_speed_is_left_out() -> None:
     assert format_rate(None) == UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("ratio", "shown"),
-    [
+def test_ratios_are_whole_percents() -> None:
+    for ratio, shown in (
         (0.256, "26 %"),
         (1.05, "105 %"),
         (None, UNKNOWN),
         (float("inf"), UNKNOWN),
         (1e308, "≥ 1e9 %"),
         (-1e308, "≤ -1e9 %"),
-    ],
-)
-def test_ratios_are_whole_percents(ratio: float | None, shown: str) -> None:
-    assert format_percent(ratio) == shown
+    ):
+        assert format_percent(ratio) == shown, ratio
 
 
-@pytest.mark.parametrize(
-    ("quantile", "shown"),
-    [
+def test_a_quantile_in_an_outer_bucket_is_shown_as_the_bound_it_is() -> None:
+    for quantile, shown in (
         (Quantile(0.01, 0.0, 0.01), "≤ 0.01 s"),
         (Quantile(80.0, 80.0, None), "≥ 80 s"),
         (Quantile(0.015, 0.01, 0.02), "0.015 s"),
-    ],
-)
-def test_a_quantile_in_an_outer_bucket_is_shown_as_the_bound_it_is(quantile: Quantile, shown: str) -> None:
-    latency = Latency(0.1, ((0.5, quantile),))
-    assert format_quantile(latency, 0.5) == shown
-    assert format_quantile(latency, 0.99) == UNKNOWN
+    ):
+        latency = Latency(0.1, ((0.5, quantile),))
+        assert format_quantile(latency, 0.5) == shown, quantile
+        assert format_quantile(latency, 0.99) == UNKNOWN, quantile
 
 
-def test_a_moment_is_told_to_people_and_programs() -> None:
+def test_a_moment_is_readable_for_people_and_programs() -> None:
     assert format_utc(NOW) == '<time datetime="2027-01-15T08:00:00Z">2027-01-15 08:00:00 UTC</time>'
 
 
-@pytest.mark.parametrize(
-    ("moment", "shown"),
-    [
+def test_an_expiry_is_shown_as_the_time_left_and_the_clock_time() -> None:
+    for moment, shown in (
         (None, UNKNOWN),
         (NOW + 252, "in 4m 12s <small>08:04:12 UTC</small>"),
         (NOW + 200_000, format_utc(NOW + 200_000)),
         (NOW - 5, format_utc(NOW - 5)),
         (11_018_500_000.0, "never"),
-    ],
-)
-def test_an_expiry_says_in_how_long_and_when(moment: float | None, shown: str) -> None:
-    assert format_expiry(moment, NOW) == shown
+    ):
+        assert format_expiry(moment, NOW) == shown, moment
 
 
-@pytest.mark.parametrize(
-    ("moment", "shown"),
-    [
+def test_a_past_moment_is_shown_as_an_age_or_a_date() -> None:
+    for moment, shown in (
         (None, UNKNOWN),
         (NOW - 185, "3m 5s ago"),
         (NOW, "0s ago"),
         (NOW + 3, "0s ago"),  # the clock was set back
         (NOW - 200_000, format_utc(NOW - 200_000)),
-    ],
-)
-def test_what_has_been_says_how_long_ago_or_when(moment: float | None, shown: str) -> None:
-    assert format_age(moment, NOW) == shown
+    ):
+        assert format_age(moment, NOW) == shown, moment
 
 
-def test_foreign_text_is_escaped_and_kept_apart_from_the_direction_around_it() -> None:
+def test_foreign_text_is_escaped_and_isolated_from_the_direction_of_writing() -> None:
     assert escape_foreign('<b> & "') == "<bdi>&lt;b&gt; &amp; &quot;</bdi>"

@@ -1,0 +1,23 @@
+"""What advice is held against: the states that need none, and the flags of vLLM."""
+
+from typing import Final
+
+from phasewatch.analysis.saturation import SaturationState
+
+CALM: Final = {SaturationState.IDLE, SaturationState.HEALTHY}
+"""States in which nothing has to be changed."""
+
+VLLM_FLAGS: Final = {
+    "--gpu-memory-utilization",
+    "--kv-cache-dtype",
+    "--max-loras",
+    "--max-model-len",
+    "--max-num-active-seqs",
+    "--max-num-batched-tokens",
+    "--max-num-queued-reqs",
+    "--max-num-queued-tokens",
+    "--max-num-seqs",
+    "--tensor-parallel-size",
+    "--watermark",
+}
+"""Flags of `vllm serve` 0.32.0."""
