@@ -19,7 +19,7 @@ from phasewatch import __version__
 from phasewatch.backends import find_backend, list_rules
 from phasewatch.base import units
 from phasewatch.base.errors import ConfigError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.config.resolve import choose_model_probe, load_config_or_default
 from phasewatch.config.settings import Config, Target
 from phasewatch.metrics.descriptor import SelfStatus
@@ -89,7 +89,7 @@ class Exporter:
         return status, self._shown()
 
     def _shown(self) -> list[TargetSnapshot]:
-        return [scraper.current() for scraper in self._scrapers.values()]
+        return [scraper.get_snapshot() for scraper in self._scrapers.values()]
 
     def probes(self, target: str, model: str) -> bool:
         """Whether the operator wants a model of a target to be probed."""
@@ -110,12 +110,12 @@ class Exporter:
             config = load_config_or_default(self._config_file, list_rules())
         except ConfigError as error:
             for problem in error.problems:
-                logger().error("configuration not reloaded", key=problem.path, error=problem.message)
+                get_logger().error("configuration not reloaded", key=problem.path, error=problem.message)
             raise
         self._apply(config)
         self._reloaded = True
         self._reload_time = time.time()
-        logger().info("configuration reloaded", targets=len(config.targets))
+        get_logger().info("configuration reloaded", targets=len(config.targets))
 
     async def _watch_clock(self) -> None:
         """APScheduler plans on the wall clock: when that is set back by an hour, it would pause for an hour."""
@@ -124,7 +124,7 @@ class Exporter:
             await asyncio.sleep(CLOCK_CHECK_SECONDS)
             before, ahead = ahead, time.time() - time.monotonic()
             if ahead < before - CLOCK_CHECK_SECONDS:
-                logger().warning("the clock was set back", by=units.human_duration(before - ahead))
+                get_logger().warning("the clock was set back", by=units.format_duration(before - ahead))
                 self.scrape_now()
 
     async def _record_history(self) -> None:
@@ -139,7 +139,7 @@ class Exporter:
 
     def _apply(self, config: Config) -> None:
         for problem in config.notes:
-            logger().warning("configuration", key=problem.path, note=problem.message)
+            get_logger().warning("configuration", key=problem.path, note=problem.message)
         kept = {name: scraper for name, scraper in self._scrapers.items() if scraper.target in config.targets}
         for name, scraper in self._scrapers.items():
             if name not in kept:
@@ -152,13 +152,13 @@ class Exporter:
         if target.name in self._scrapers:
             scraper.take_over(self._scrapers[target.name])
         now = datetime.now(UTC)
-        for job in scraper.jobs():
+        for job in scraper.list_jobs():
             every = IntervalTrigger(seconds=job.seconds, timezone=UTC)
             self._scheduler.add_job(job.run, every, id=_job(job.kind, scraper), next_run_time=now)
         return scraper
 
     def _unschedule(self, scraper: Scraper) -> None:
-        for job in scraper.jobs():
+        for job in scraper.list_jobs():
             self._scheduler.remove_job(_job(job.kind, scraper))
         task = asyncio.get_running_loop().create_task(scraper.close())
         self._closing.add(task)
@@ -212,7 +212,7 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, stop if hangup_ends else reload)
     exporter.start()
     ready.set()
-    logger().info(
+    get_logger().info(
         "listening",
         version=__version__,
         address=format_address(settings.host, settings.port, settings.web),
@@ -223,4 +223,4 @@ async def serve(
         await server.serve(sockets=[bound])
     finally:
         await exporter.stop()
-    logger().info("stopped")
+    get_logger().info("stopped")

@@ -254,12 +254,12 @@ def probed(*, load: bool) -> tuple[Sample, ...]:
 
     async def a_while() -> tuple[Sample, ...]:
         monitor = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, RANDOM)
-        tasks = [asyncio.create_task(_over_and_over(job)) for job in monitor.jobs()]
+        tasks = [asyncio.create_task(_over_and_over(job)) for job in monitor.list_jobs()]
         if not load:
             user = User("a:latest", [Visit(pause=5, requests=20)])
             tasks.append(asyncio.create_task(user.live(transport)))
         await asyncio.sleep(290 if load else 600)  # what a probe has loaded leaves after five minutes
-        shown = monitor.current()
+        shown = monitor.get_snapshot()
         await monitor.close()
         for task in tasks:
             task.cancel()
@@ -372,7 +372,13 @@ def test_the_default_of_a_key_is_the_documented_one(path: str) -> None:
     elif isinstance(field.default, bool):
         assert code(told) == str(field.default).lower()
     elif isinstance(field.default, int | float):
-        read = units.size if code(told).endswith("B") else float if code(told)[-1].isdigit() else units.duration
+        read = (
+            units.parse_size
+            if code(told).endswith("B")
+            else float
+            if code(told)[-1].isdigit()
+            else units.parse_duration
+        )
         assert read(code(told)) == field.default
     else:
         assert code(told) == str(field.default)
@@ -797,7 +803,7 @@ def test_every_act_of_the_demo_is_documented_and_nothing_else_is() -> None:
 
 def test_the_figures_of_the_demo_are_those_of_the_program() -> None:
     text = words("docs/demo.md")
-    assert f"which take {units.human_duration(CYCLE_SECONDS)} together" in text
+    assert f"which take {units.format_duration(CYCLE_SECONDS)} together" in text
     assert (ollama_users.CYCLE_SECONDS, ollama_users.KEEP_ALIVE_SECONDS) == (300, 60)
     assert "in five minutes and then anew" in text
     assert "`OLLAMA_KEEP_ALIVE=1m`" in text

@@ -1,8 +1,8 @@
-"""A page of metrics in, typed samples of each engine out, for any server that writes the format.
+"""Parser for pages of metrics: text in, typed samples of each engine out, for any server that writes the format.
 
-Only the samples named in the backend's `MetricTable` are read; everything else on the page is passed over unparsed,
-which makes reading cheap enough for an interval of a second. Samples are known by their own name and labels: `# TYPE`
-lines are ignored, because the front ends of one server disagree about families (vLLM 0.22 to 0.32).
+Only the samples in the backend's `MetricTable` are parsed and everything else on the page is skipped, which makes it
+cheap enough for an interval of one second. Samples are identified by their own names and labels. `# TYPE` lines are
+ignored, because the front ends of one server disagree about families (vLLM 0.22 to 0.32).
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from phasewatch.backends.metric_table import Combine, MetricKind, MetricSlot, Me
 from phasewatch.base.errors import Reason, ScrapeError
 
 PROCESS_START: Final = "process_start_time_seconds"
-"""Exposed by single-process servers only: its change is a restart."""
+"""Exposed by single-process servers only. If it changes, the server has restarted."""
 
-MOST_ENGINES: Final = 256
-"""Models times data-parallel ranks on one page; a page with more is not a single server's own."""
+MAX_ENGINES: Final = 256
+"""Models times data-parallel ranks on one page. A page with more does not come from a single server."""
 
-LONGEST_SERIES: Final = 16_384
-"""Characters of one series' name and labels; vLLM's longest, `cache_config_info`, has about 1,300."""
+MAX_SERIES_LENGTH: Final = 16_384
+"""Characters in the name and labels of one series. The longest one of vLLM, `cache_config_info`, has about 1,300."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Series:
-    """One series of interest, compared by identity. `slot` is None for the process start time."""
+    """One series to read, compared by identity. `slot` is None for the process start time."""
 
     name: str
     labels: Mapping[str, str]
@@ -37,8 +37,8 @@ class _Series:
     upper_bound: float
     combine: Combine
 
-    def identity(self) -> "_Identity":
-        """Equal for the same series in whatever order its labels are written, and under whatever prefix."""
+    def identify(self) -> "_Identity":
+        """A key that is equal for the same series with another order of labels or another prefix."""
         return self.slot, frozenset(self.labels.items())
 
 
@@ -55,7 +55,7 @@ _NOT_READ: Final = _Series("", {}, None, EngineKey("", ""), 0.0, Combine.SUM)
 
 
 class PageReader:
-    """Reads the pages of one server, and remembers its series from page to page so that labels are parsed once.
+    """Parses the pages of one server. Series are cached from page to page, so that labels are parsed once.
 
     Args:
         table: the metrics to read.
@@ -75,10 +75,9 @@ class PageReader:
             openmetrics: whether the server called it OpenMetrics, which must end with `# EOF`.
 
         Raises:
-            ScrapeError: `parse` for a page that is cut off, malformed, holds a series twice or an impossible number in
-                a counter; `no_metrics` for a good page with none of the table's metrics. (Before its first request a
-                server may expose nothing but its cache configuration, vLLM 0.8: then there are no engines, and nothing
-                is wrong.)
+            ScrapeError: `parse` for a page that is truncated or malformed, or has a series twice or an impossible value
+                of a counter; `no_metrics` for a valid page without any of the table's metrics. A page with nothing but
+                the cache configuration is valid and has no engines (vLLM 0.8 before its first request).
         """
         ended = text.rstrip().endswith("# EOF")
         if openmetrics and not ended:
@@ -94,7 +93,7 @@ class PageReader:
             series_text, _, value_text = line.rpartition(" ")
             series = self._by_text.get(series_text)
             if series is None:
-                series_text, value_text = _split(line, number)
+                series_text, value_text = _split_line(line, number)
                 series = self._find(series_text, number, first_seen)
             by_text[series_text] = series
             if series is _NOT_READ:
@@ -104,24 +103,24 @@ class PageReader:
             values[series] = _parse_value(series, value_text, number)
         if by_text.keys() != self._by_text.keys():
             self._by_text = by_text
-            self._by_identity = {series.identity(): series for series in values}
+            self._by_identity = {series.identify(): series for series in values}
         if not any(series.slot for series in values):
             raise _explain_absence(text, self._table)
-        return _assemble(values, self._table, openmetrics=ended)
+        return _assemble_page(values, self._table, openmetrics=ended)
 
     def _find(self, text: str, number: int, first_seen: dict[_Identity, _Series]) -> _Series:
         series = self._by_text.get(text) or _parse_series(text, number, self._table)
         if series is _NOT_READ:
             return series
-        identity = series.identity()
+        identity = series.identify()
         return self._by_identity.get(identity) or first_seen.setdefault(identity, series)
 
 
-def _split(line: str, number: int) -> tuple[str, str]:
-    """Series and value of a line, with a timestamp and an exemplar taken off."""
+def _split_line(line: str, number: int) -> tuple[str, str]:
+    """Series and value of a line, without timestamp and exemplar."""
     series = _SERIES.match(line)
     rest = _REST.fullmatch(line, series.end()) if series else None
-    if series is None or rest is None or series.end() > LONGEST_SERIES:
+    if series is None or rest is None or series.end() > MAX_SERIES_LENGTH:
         raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
     return series[0], rest[1]
 
@@ -145,8 +144,8 @@ def _choose_combination(slot: MetricSlot | None, labels: Mapping[str, str]) -> C
     if slot is None:
         return Combine.MAX
     if slot.metric.kind is MetricKind.GAUGE and "pid" in labels:
-        # prometheus_client's multiprocess gauges without a mode (vLLM up to 0.10): each process shows its own view of
-        # the same engine.
+        # Gauges of prometheus_client's multiprocess mode without aggregation (vLLM up to 0.10): each process exposes
+        # its own view of the same engine.
         return Combine.MAX
     return slot.metric.combine
 
@@ -156,29 +155,29 @@ def _unescape(text: str) -> str:
 
 
 def _parse_number(text: str, name: str, number: int) -> float:
-    if "_" not in text and text.isascii():  # Python takes more for a number than the format does
+    if "_" not in text and text.isascii():  # Python accepts numbers that the format does not
         with contextlib.suppress(ValueError):
             return float(text)
     raise ScrapeError(Reason.PARSE, f"line {number}: the value of {name} is no number")
 
 
 def _parse_value(series: _Series, text: str, number: int) -> float:
-    """The value; NaN for a gauge that says nothing sensible, which is then left out."""
+    """The value; NaN for a gauge with an impossible value, which is then left out."""
     value = _parse_number(text, series.name, number)
     if 0 <= value < math.inf and (series.slot is None or value <= series.slot.metric.highest):
         return value
     if series.slot is None or series.slot.metric.kind is MetricKind.GAUGE:
         return math.nan
     if series.slot.part is SamplePart.SUM and math.isfinite(value):
-        # A sum may fall: vLLM records minus the uptime as the queue time of a request that fails before it is scheduled
-        # (0.8 to 0.32).
+        # The sum of a histogram may be negative: vLLM records minus the uptime as the queue time of a request that
+        # fails before it is scheduled (0.8 to 0.32).
         return value
     raise ScrapeError(Reason.PARSE, f"line {number}: {series.name} is {value}, which no counter can be")
 
 
 @dataclass(slots=True)
 class _Draft:
-    """The numbers of one engine while a page is read."""
+    """The numbers of one engine while its page is being read. `buckets`: cumulative counts by upper bound."""
 
     numbers: dict[MetricSlot, float] = field(default_factory=dict)
     by_process: set[MetricSlot] = field(default_factory=set)
@@ -196,7 +195,7 @@ class _Draft:
             self.numbers[slot] = value + self.numbers.get(slot, 0.0)
 
 
-def _assemble(values: Mapping[_Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
+def _assemble_page(values: Mapping[_Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
     process_start: float | None = None
     drafts: dict[EngineKey, _Draft] = {}
     of_model: list[tuple[_Series, MetricSlot, float]] = []
@@ -216,15 +215,15 @@ def _assemble(values: Mapping[_Series, float], table: MetricTable, *, openmetric
             if draft is None:
                 draft = drafts[series.key] = _Draft()
             draft.add(series, slot, value)
-    _share_with_engines(of_model, drafts)
-    if len(drafts) > MOST_ENGINES:
-        raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MOST_ENGINES}")
+    _add_model_counters(of_model, drafts)
+    if len(drafts) > MAX_ENGINES:
+        raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MAX_ENGINES}")
     engines = {key: _build_sample(drafts[key], table, _find_config(configs, key, drafts)) for key in sorted(drafts)}
     return Page(process_start, openmetrics, engines)
 
 
-def _share_with_engines(of_model: list[tuple[_Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
-    """Give what is counted for a model to each of its engines."""
+def _add_model_counters(of_model: list[tuple[_Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
+    """Add what is counted for a model as a whole to each of its engines."""
     for series, slot, value in of_model:
         for key, draft in drafts.items():
             if key.model_name == series.key.model_name:
@@ -234,8 +233,8 @@ def _share_with_engines(of_model: list[tuple[_Series, MetricSlot, float]], draft
 def _find_config(
     configs: list[Mapping[str, str]], key: EngineKey, drafts: Mapping[EngineKey, _Draft]
 ) -> Mapping[str, str]:
-    """The cache configuration of an engine. It names no model, so it is joined where only one model has that engine,
-    and where a single replica (Ray) writes it.
+    """The cache configuration of an engine. It has no model label, so it is used only if a single model has an engine
+    of this index, and if a single replica (Ray) exposes it.
     """
     if sum(other.engine == key.engine for other in drafts) > 1:
         return {}
@@ -247,12 +246,12 @@ def _build_sample(draft: _Draft, table: MetricTable, cache_config: Mapping[str, 
     fields: dict[str, float | Histogram | None] = {}
     for name, slots in table.numbers.items():
         present = [slot for slot in slots if slot in draft.numbers]
-        # vLLM 0.10 shows the KV usage that each process last saw under the new name, the engine's under the old one.
+        # vLLM 0.10 exposes the KV usage that each process saw last under the new name, the engine's under the old one.
         present.sort(key=lambda slot: slot in draft.by_process)
         fields[name] = draft.numbers[present[0]] if present else None
     for name, alternatives in table.histograms.items():
         fields[name] = next(filter(None, (_build_histogram(draft, *slots) for slots in alternatives)), None)
-    return EngineSample(cache_config=cache_config, **fields)  # type: ignore[arg-type]  # the table gives the right type
+    return EngineSample(cache_config=cache_config, **fields)  # type: ignore[arg-type]  # the table ensures the type
 
 
 def _build_histogram(
@@ -267,7 +266,7 @@ def _build_histogram(
 
 
 def _explain_absence(text: str, table: MetricTable) -> ScrapeError:
-    """The error for a page with none of the table's metrics, or for a text that is not a page of metrics at all."""
+    """The error for a page without any of the table's metrics, or for a text that is not a page of metrics."""
     for number, line in enumerate(_list_sample_lines(text), start=1):
         if not _ANY_SAMPLE.fullmatch(line):
             return ScrapeError(Reason.PARSE, f"this is no page of metrics (sample {number} is malformed)")

@@ -102,7 +102,7 @@ replay_format = word("json", "openmetrics")
 def duration(value: str) -> float:
     """Seconds in a duration above 0."""
     try:
-        seconds = units.duration(value)
+        seconds = units.parse_duration(value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if seconds <= 0:
@@ -124,7 +124,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 def size(value: str) -> float:
     """Bytes of a size."""
     try:
-        return units.size(value)
+        return units.parse_size(value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

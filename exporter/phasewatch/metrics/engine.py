@@ -18,10 +18,10 @@ def _inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
     """All lower edges before all upper ones: OpenMetrics wants the samples of one label set together."""
     quantiles = engine.latencies.inter_token.quantiles
     for order, found in quantiles:
-        yield {"quantile": str(order), "bound": "lower"}, found.lower
+        yield {"quantile": str(order), "bound": "lower"}, found.lower_bound
     for order, found in quantiles:
-        if found.upper is not None:
-            yield {"quantile": str(order), "bound": "upper"}, found.upper
+        if found.upper_bound is not None:
+            yield {"quantile": str(order), "bound": "upper"}, found.upper_bound
 
 
 def _saturation(engine: EngineSnapshot) -> Iterator[MetricSample]:

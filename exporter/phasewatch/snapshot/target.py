@@ -10,7 +10,7 @@ from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import Reason
-from phasewatch.base.units import human_duration
+from phasewatch.base.units import format_duration
 from phasewatch.config.settings import ServerSettings, Target
 from phasewatch.snapshot.health import Health, Trouble
 from phasewatch.snapshot.models import ModelDetails
@@ -116,7 +116,7 @@ def create_snapshot(target: Target, health: Health) -> TargetSnapshot:
 
 def mark_stale(shown: TargetSnapshot, age: float) -> TargetSnapshot:
     """A snapshot that has grown too old: nothing has been heard of the target for `age` seconds."""
-    message = f"no scrape has ended for {human_duration(age)}: the exporter is held up"
+    message = f"no scrape has ended for {format_duration(age)}: the exporter is held up"
     trouble = shown.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
     counted = tuple(ModelSnapshot(model.name, probe=model.probe) for model in shown.models if model.probe)
     return replace(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from phasewatch.analysis.ceiling import (
     Basis,
     Ceiling,
-    Counted,
+    RateSource,
     compute_decode_ceiling,
     compute_single_stream_ceiling,
 )
@@ -450,7 +450,7 @@ def test_steps_that_cannot_be_trusted_are_not_counted() -> None:
 
 def test_labels_are_those_of_the_contract() -> None:
     assert [*Basis] == ["weights", "read"]
-    assert [*Counted] == ["derived", "engine"]
+    assert [*RateSource] == ["derived", "engine"]
 
 
 # The worked example of docs/ceiling.md

@@ -18,19 +18,19 @@ EDGES = (0.01, 0.1, 1.0, inf)
 def test_a_quantile_in_the_first_bucket_is_its_upper_edge() -> None:
     found = compute_quantile(0.99, EDGES, (100, 100, 100, 100))
     assert found is not None
-    assert (found.value, found.lower, found.upper) == (0.01, 0, 0.01)
+    assert (found.value, found.lower_bound, found.upper_bound) == (0.01, 0, 0.01)
 
 
 def test_a_quantile_in_the_last_bucket_is_its_lower_edge_and_has_no_upper_one() -> None:
     found = compute_quantile(0.99, EDGES, (0, 0, 1, 100))
     assert found is not None
-    assert (found.value, found.lower, found.upper) == (1.0, 1.0, None)
+    assert (found.value, found.lower_bound, found.upper_bound) == (1.0, 1.0, None)
 
 
 def test_a_quantile_inside_is_interpolated_between_the_edges_of_its_bucket() -> None:
     found = compute_quantile(0.5, EDGES, (10, 30, 40, 40))
     assert found is not None
-    assert (found.lower, found.upper) == (0.01, 0.1)
+    assert (found.lower_bound, found.upper_bound) == (0.01, 0.1)
     assert found.value == pytest.approx(0.01 + 0.09 * (20 - 10) / 20, rel=1e-12)
 
 
@@ -48,7 +48,7 @@ def test_a_quantile_lies_between_the_edges_of_its_bucket(counts: list[int], orde
     cumulative = [float(sum(counts[: index + 1])) for index in range(4)]
     found = compute_quantile(order, EDGES, cumulative)
     assert found is not None
-    assert found.lower <= found.value <= (inf if found.upper is None else found.upper)
+    assert found.lower_bound <= found.value <= (inf if found.upper_bound is None else found.upper_bound)
 
 
 COUNTS = [(3, 40, 7, 0), (0, 0, 50, 1), (0, 5, 5, 90), (1, 1, 1, 1), (0, 1, 0, 0), (7, 900, 33, 2)]
@@ -66,7 +66,7 @@ def test_inside_the_histogram_every_quantile_is_the_one_that_prometheus_computes
         for order in QUANTILES:
             found = compute_quantile(order, EDGES, cumulative)
             assert found is not None
-            if found.lower > 0:
+            if found.lower_bound > 0:
                 theirs = f'histogram_quantile({order}, x_bucket{{n="{number}"}})'
                 expected = [{"labels": f'{{n="{number}"}}', "value": 1}]
                 expression = f"abs({theirs} - {found.value!r}) < bool 1e-9"

@@ -92,11 +92,11 @@ def run(work: Callable[[], Awaitable[None]]) -> list[dict[str, Any]]:
 
 
 def errors(monitor: Scraper) -> dict[Reason, int]:
-    return {reason: count for reason, count in monitor.current().errors.items() if count}
+    return {reason: count for reason, count in monitor.get_snapshot().errors.items() if count}
 
 
 def trouble(monitor: Scraper) -> tuple[Reason, str]:
-    found = monitor.current().trouble
+    found = monitor.get_snapshot().trouble
     assert found is not None
     return found.reason, found.message
 
@@ -110,15 +110,15 @@ def test_whatever_a_server_does_wrong_has_its_reason_and_harms_nobody_else(behav
             for _ in range(2):
                 await asyncio.gather(sick.scrape(), well.scrape())
             assert errors(sick) == {reason: 2}
-            assert sick.current().up is False
-            assert {family.name for family in build_target_families([sick.current()])} == {
+            assert sick.get_snapshot().up is False
+            assert {family.name for family in build_target_families([sick.get_snapshot()])} == {
                 "llm_target_up",
                 "llm_target_scrape_duration_seconds",
                 "llm_target_scrape_errors",
             }
             assert errors(well) == {}
-            assert well.current().up is True
-            assert well.current().engines[0].phases.decode_throughput_tokens_per_second == 0
+            assert well.get_snapshot().up is True
+            assert well.get_snapshot().engines[0].phases.decode_throughput_tokens_per_second == 0
             await asyncio.gather(sick.close(), well.close())
 
     logs = run(work)
@@ -155,7 +155,7 @@ def test_trouble_is_one_line_when_it_begins_and_one_when_it_ends() -> None:
         monitor = VllmScraper(target, Clock(), lambda: 1_700_000_000.0, httpx.MockTransport(handle))
         for _ in range(5):
             await monitor.scrape()
-        assert monitor.current().trouble is None
+        assert monitor.get_snapshot().trouble is None
         await monitor.close()
 
     begin, end = run(work)
@@ -169,7 +169,7 @@ def test_an_optional_target_that_never_answered_is_no_trouble() -> None:
         monitor = watch(f"http://127.0.0.1:{free_port()}", optional=True)
         for _ in range(3):
             await monitor.scrape()
-        assert list(build_target_families([monitor.current()])) == []
+        assert list(build_target_families([monitor.get_snapshot()])) == []
 
     (line,) = run(work)
     assert (line["event"], line["log_level"]) == ("optional target not there yet", "info")
@@ -193,7 +193,7 @@ def test_a_compressed_page_is_read() -> None:
         async with server(answers(gzip.compress(GOOD.encode()), "Content-Encoding: gzip")) as url:
             monitor = watch(url, timeout=10.0)
             await monitor.scrape()
-            assert monitor.current().up is True
+            assert monitor.get_snapshot().up is True
             await monitor.close()
 
     run(work)
@@ -233,7 +233,7 @@ def test_the_secret_is_read_anew_for_each_request_and_never_shown(tmp_path: Path
         for secret in ("sesame-1\n", "sesame-2"):
             file.write_text(secret)
             await monitor.scrape()
-        assert "sesame" not in repr(monitor.current()) + repr(target)
+        assert "sesame" not in repr(monitor.get_snapshot()) + repr(target)
 
     assert "sesame" not in repr(run(work))
     assert seen == ["Bearer sesame-1", "Bearer sesame-2"]
@@ -336,14 +336,14 @@ def test_what_the_last_scrape_said_is_not_shown_for_ever() -> None:
         monitor = VllmScraper(target, clock, lambda: 0.0, httpx.MockTransport(lambda _: reply(200, GOOD)))
         await monitor.scrape()
         clock.now += 18
-        assert monitor.current().engines
+        assert monitor.get_snapshot().engines
         clock.now += 1
-        held_up = monitor.current()
+        held_up = monitor.get_snapshot()
         assert (held_up.up, held_up.engines) == (False, ())
         assert held_up.trouble is not None
         assert held_up.trouble.message.startswith("no scrape has ended for 20s")
         await monitor.scrape()
-        assert monitor.current().up is True
+        assert monitor.get_snapshot().up is True
 
     run(work)
 
@@ -375,12 +375,12 @@ def test_facts_are_asked_once_and_again_after_a_restart() -> None:
         for _ in range(3):
             await monitor.refresh_facts()
         assert asked == ["/version", "/v1/models", "/server_info"]
-        assert monitor.current().facts.server == ServerSettings(64, 2048)
-        assert monitor.current().facts.version == "0.32.0"
-        assert list(monitor.current().facts.models) == ["tiny"]
+        assert monitor.get_snapshot().facts.server == ServerSettings(64, 2048)
+        assert monitor.get_snapshot().facts.version == "0.32.0"
+        assert list(monitor.get_snapshot().facts.models) == ["tiny"]
         await monitor.scrape()
         await monitor.scrape()
-        assert monitor.current().facts.version is None
+        assert monitor.get_snapshot().facts.version is None
         await monitor.refresh_facts()
         assert len(asked) == 6
 
@@ -410,9 +410,9 @@ def test_facts_in_an_unknown_form_are_left_out(answer: bytes) -> None:
         )
         await monitor.scrape()
         await monitor.refresh_facts()
-        assert monitor.current().facts.version is None
-        assert not monitor.current().facts.models
-        assert monitor.current().facts.server == ServerSettings()
+        assert monitor.get_snapshot().facts.version is None
+        assert not monitor.get_snapshot().facts.models
+        assert monitor.get_snapshot().facts.server == ServerSettings()
 
     run(work)
 
@@ -431,7 +431,7 @@ def test_facts_do_not_make_an_old_scrape_look_fresh() -> None:
         for _ in range(5):
             clock.now += 15
             await monitor.refresh_facts()
-        assert monitor.current().up is False
+        assert monitor.get_snapshot().up is False
 
     run(work)
 

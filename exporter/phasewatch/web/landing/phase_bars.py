@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from phasewatch.analysis.ceiling import Basis, Counted
+from phasewatch.analysis.ceiling import Basis, RateSource
 from phasewatch.backends.backend import Backend
 from phasewatch.snapshot.target import EngineSnapshot, ModelSnapshot
 from phasewatch.web.landing.charts import render_bar
@@ -70,7 +70,7 @@ def render_phase_bars(engine: EngineSnapshot, model: ModelSnapshot | None, backe
             backend.explain_missing_decode_ceiling(engine, model),
         )
     )
-    busy = _most_exact(ceiling.memory_bandwidth_utilization_ratio, Counted.DERIVED, Counted.ENGINE)
+    busy = _most_exact(ceiling.memory_bandwidth_utilization_ratio, RateSource.DERIVED, RateSource.ENGINE)
     if busy is not None:
         shown = percent(busy)
         yield f'<div class="phase"><p class="what"><span>Memory bandwidth used</span><b>{shown}</b></p>'

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Final
 
 from phasewatch.analysis.latency import Latency
-from phasewatch.base.units import human_duration
+from phasewatch.base.units import format_duration
 from phasewatch.snapshot.models import FOREVER_SECONDS
 
 UNKNOWN: Final = "\N{EN DASH}"
@@ -64,9 +64,9 @@ def seconds(latency: Latency, order: float) -> str:
     found = dict(latency.quantiles).get(order)
     if found is None:
         return UNKNOWN
-    if found.upper is None:
+    if found.upper_bound is None:
         return f"≥ {found.value:g} s"
-    return f"≤ {found.value:g} s" if found.lower == 0 else f"{number(found.value, 3)} s"
+    return f"≤ {found.value:g} s" if found.lower_bound == 0 else f"{number(found.value, 3)} s"
 
 
 def utc(moment: float) -> str:
@@ -83,11 +83,11 @@ def expiry(moment: float | None, now: float) -> str:
         return "never"
     if not 0 < moment - now < _DAY:
         return utc(moment)
-    return f"in {human_duration(moment - now)} <small>{time.strftime('%H:%M:%S UTC', time.gmtime(moment))}</small>"
+    return f"in {format_duration(moment - now)} <small>{time.strftime('%H:%M:%S UTC', time.gmtime(moment))}</small>"
 
 
 def ago(moment: float | None, now: float) -> str:
     """How long ago something was, or when it was if that is more than a day ago."""
     if moment is None:
         return UNKNOWN
-    return utc(moment) if now - moment >= _DAY else f"{human_duration(max(now - moment, 0.0))} ago"
+    return utc(moment) if now - moment >= _DAY else f"{format_duration(max(now - moment, 0.0))} ago"

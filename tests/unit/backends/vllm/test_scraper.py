@@ -85,7 +85,9 @@ def watch(
             before(turn)
             await monitor.scrape()
             await monitor.refresh_facts()
-            samples = [sample for family in build_target_families([monitor.current()]) for sample in family.samples]
+            samples = [
+                sample for family in build_target_families([monitor.get_snapshot()]) for sample in family.samples
+            ]
             shown.append({sample.name: sample.value for sample in samples})
         await monitor.close()
 
