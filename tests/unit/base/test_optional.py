@@ -1,13 +1,11 @@
-import pytest
-
 from phasewatch.base.optional import add, average, multiply
 
 
-def test_what_is_known_is_computed() -> None:
+def test_arithmetic_on_known_operands_is_plain() -> None:
     assert (add(2.0, 3.0), multiply(2.0, 3.0), average(2.0, 3.0)) == (5, 6, 2.5)
     assert (add(0.0, 0.0), multiply(0.0, 3.0), average(0.0, 0.0)) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("sides", [(None, 1.0), (1.0, None), (None, 0.0), (None, None)])
-def test_what_follows_from_an_unknown_figure_is_unknown(sides: tuple[float | None, float | None]) -> None:
-    assert (add(*sides), multiply(*sides), average(*sides)) == (None, None, None)
+def test_the_result_is_none_if_any_operand_is() -> None:
+    for sides in ((None, 1.0), (1.0, None), (None, 0.0), (None, None)):
+        assert (add(*sides), multiply(*sides), average(*sides)) == (None, None, None), sides

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from phasewatch.base import units
+from tests.support.refusals import refusal
 
 DURATION = "expected a duration such as 5s, 500ms or 1m"
 SIZE = "expected a size such as 16.06GB or 12GiB"
@@ -13,26 +14,47 @@ BANDWIDTH = "expected a bandwidth such as 864GB/s"
 COMPUTE = "expected a compute rate such as 362TFLOPS"
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("5s", 5), ("500ms", 0.5), ("1m", 60), ("1h30m", 5400), ("1.5h", 5400), ("2d", 172_800), ("1m5s250ms", 65.25)],
+def test_a_duration_becomes_seconds() -> None:
+    for text, seconds in (
+        ("5s", 5),
+        ("500ms", 0.5),
+        ("1m", 60),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("2d", 172_800),
+        ("1m5s250ms", 65.25),
+    ):
+        assert units.parse_duration(text) == seconds, text
+
+
+NO_DURATIONS: tuple[object, ...] = (
+    "",
+    "5",
+    "5 s",
+    "-5s",
+    "s",
+    "1e3s",
+    "5sec",
+    "5S",
+    ".5s",
+    "5s\n",
+    5,
+    5.0,
+    None,
+    True,
+    [],
 )
-def test_a_duration_becomes_seconds(text: str, seconds: float) -> None:
-    assert units.parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize(
-    "value", ["", "5", "5 s", "-5s", "s", "1e3s", "5sec", "5S", ".5s", "5s\n", 5, 5.0, None, True, []]
-)
-def test_what_is_no_duration_is_refused_with_an_example(value: object) -> None:
-    with pytest.raises(ValueError, match="duration") as refused:
-        units.parse_duration(value)
-    assert str(refused.value) == f"{DURATION}, found {units.describe_value(value)}"
+def test_an_invalid_duration_is_refused_with_an_example() -> None:
+    for value in NO_DURATIONS:
+        assert refusal(ValueError, units.parse_duration, value) == f"{DURATION}, found {units.describe_value(value)}", (
+            value
+        )
 
 
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
+def test_prefixes_of_a_size_are_decimal_unless_they_say_binary() -> None:
+    for text, amount in (
         ("12B", 12),
         ("1kB", 1e3),
         ("1KB", 1e3),
@@ -42,10 +64,8 @@ def test_what_is_no_duration_is_refused_with_an_example(value: object) -> None:
         ("1KiB", 1024),
         ("12GiB", 12 * 2**30),
         ("1TiB", 2**40),
-    ],
-)
-def test_prefixes_of_a_size_are_decimal_unless_they_say_binary(text: str, amount: float) -> None:
-    assert units.parse_size(text) == pytest.approx(amount, rel=1e-12)
+    ):
+        assert units.parse_size(text) == pytest.approx(amount, rel=1e-12), text
 
 
 def test_bandwidth_and_compute_have_units_of_their_own() -> None:
@@ -55,27 +75,19 @@ def test_bandwidth_and_compute_have_units_of_their_own() -> None:
     assert units.parse_compute_rate("1.5 PFLOPS") == 1.5e15
 
 
-@pytest.mark.parametrize(
-    "value", ["", "16", "16kiB", "16G", "16gb", "16Gb", "0GB", "-1GB", "1e9B", "GB", "16GB/s", "nanGB", 16, None]
-)
-def test_what_is_no_size_is_refused_with_an_example(value: object) -> None:
-    with pytest.raises(ValueError, match="size") as refused:
-        units.parse_size(value)
-    assert str(refused.value) == f"{SIZE}, found {value!r}"
+def test_an_invalid_size_is_refused_with_an_example() -> None:
+    for value in ("", "16", "16kiB", "16G", "16gb", "16Gb", "0GB", "-1GB", "1e9B", "GB", "16GB/s", "nanGB", 16, None):
+        assert refusal(ValueError, units.parse_size, value) == f"{SIZE}, found {value!r}", value
 
 
-@pytest.mark.parametrize("value", ["864GB", "864Gb/s", "864GB/m", "0GB/s", 864])
-def test_what_is_no_bandwidth_is_refused_with_an_example(value: object) -> None:
-    with pytest.raises(ValueError, match="bandwidth") as refused:
-        units.parse_bandwidth(value)
-    assert str(refused.value) == f"{BANDWIDTH}, found {value!r}"
+def test_an_invalid_bandwidth_is_refused_with_an_example() -> None:
+    for value in ("864GB", "864Gb/s", "864GB/m", "0GB/s", 864):
+        assert refusal(ValueError, units.parse_bandwidth, value) == f"{BANDWIDTH}, found {value!r}", value
 
 
-@pytest.mark.parametrize("value", ["362TFLOP", "362TFLOPS/s", "362", "0TFLOPS", "362Tflops", 362])
-def test_what_is_no_compute_rate_is_refused_with_an_example(value: object) -> None:
-    with pytest.raises(ValueError, match="compute") as refused:
-        units.parse_compute_rate(value)
-    assert str(refused.value) == f"{COMPUTE}, found {value!r}"
+def test_an_invalid_compute_rate_is_refused_with_an_example() -> None:
+    for value in ("362TFLOP", "362TFLOPS/s", "362", "0TFLOPS", "362Tflops", 362):
+        assert refusal(ValueError, units.parse_compute_rate, value) == f"{COMPUTE}, found {value!r}", value
 
 
 @example("16kiB")
@@ -95,9 +107,8 @@ def test_a_duration_of_several_parts_is_their_sum(parts: list[tuple[int, str]]) 
     assert whole == pytest.approx(sum(units.parse_duration(f"{number}{unit}") for number, unit in parts))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
+def test_a_duration_for_people_has_two_units_at_most() -> None:
+    for seconds, text in (
         (0, "0s"),
         (0.25, "250ms"),
         (1, "1s"),
@@ -107,10 +118,8 @@ def test_a_duration_of_several_parts_is_their_sum(parts: list[tuple[int, str]]) 
         (3599.9, "1h"),
         (7859, "2h 10m"),
         (90_000, "25h"),
-    ],
-)
-def test_a_duration_for_people_has_two_units_at_most(seconds: float, text: str) -> None:
-    assert units.format_duration(seconds) == text
+    ):
+        assert units.format_duration(seconds) == text, seconds
 
 
 @given(st.floats(0, 1e9))

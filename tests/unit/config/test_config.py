@@ -86,18 +86,16 @@ def test_thresholds_are_set_for_all_targets_and_for_one() -> None:
     assert found.saturation == new_saturation_settings(memory=20.0, prefill_share=0.4)
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
+def test_a_threshold_that_cannot_be_is_a_mistake() -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"prefill_share": 0}, "saturation.prefill_share: expected more than 0, found 0"),
         ({"prefill_share": 1.5}, "saturation.prefill_share: expected 1 or less, found 1.5"),
         ({"prefill_share": "x"}, "saturation.prefill_share: expected a number, found 'x'"),
         ({"memory": 15}, "saturation.memory: expected a duration such as 5s, 500ms or 1m, found 15"),
         ({"hysterese": "5s"}, "saturation.hysterese: unknown key; did you mean hysteresis?"),
-    ],
-)
-def test_a_threshold_that_cannot_be_is_a_mistake(value: dict[str, Any], message: str) -> None:
-    assert complaints(one_target(saturation=value)) == [f"targets[0].{message}"]
+    ]
+    for value, message in rows:
+        assert complaints(one_target(saturation=value)) == [f"targets[0].{message}"], value
 
 
 def test_a_valid_key_without_use_is_noted_not_refused() -> None:
@@ -145,25 +143,21 @@ def test_a_key_that_is_not_given_has_its_default() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("key", "everywhere", "here", "values"),
-    [
+def test_a_global_key_is_a_default_that_each_target_can_override() -> None:
+    rows: list[tuple[str, str, str, tuple[float, float]]] = [
         ("interval", "2s", "500ms", (2.0, 0.5)),
         ("window", "2m", "30s", (120.0, 30.0)),
         ("timeout", "3s", "1s", (3.0, 1.0)),
         ("body_size_limit", "1MB", "1MiB", (1_000_000, 2**20)),
-    ],
-)
-def test_a_global_key_is_a_default_that_each_target_can_override(
-    key: str, everywhere: str, here: str, values: tuple[float, float]
-) -> None:
-    config = parse_config(f"""
-{key}: {everywhere}
-targets:
-- {{name: a, backend: vllm, url: "http://a"}}
-- {{name: b, backend: vllm, url: "http://b", {key}: {here}}}
-""")
-    assert tuple(getattr(target, key) for target in config.targets) == values
+    ]
+    for key, everywhere, here, values in rows:
+        config = parse_config(f"""
+    {key}: {everywhere}
+    targets:
+    - {{name: a, backend: vllm, url: "http://a"}}
+    - {{name: b, backend: vllm, url: "http://b", {key}: {here}}}
+    """)
+        assert tuple(getattr(target, key) for target in config.targets) == values, key
 
 
 def test_trust_and_client_certificate_come_from_files(tmp_path: Path) -> None:
@@ -201,9 +195,8 @@ def test_a_configuration_cannot_be_changed() -> None:
     assert parse_config(EXAMPLE) == config
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_each_mistake_at_the_top_has_its_message() -> None:
+    for text, problem in (
         ("intervall: 5s\n", "intervall: unknown key; did you mean interval?"),
         ("xyz: 5s\n", "xyz: unknown key; known here: body_size_limit, interval, saturation, targets, timeout, window"),
         ("interval: 5s\ninterval: 6s\n", "interval: given twice, in line 1 and line 2; keep one"),
@@ -227,19 +220,16 @@ def test_a_configuration_cannot_be_changed() -> None:
                 "one window must hold two scrapes"
             ),
         ),
-    ],
-)
-def test_each_mistake_at_the_top_has_its_message(text: str, problem: str) -> None:
-    assert complaints(f"{text}targets: [{{name: chat, backend: vllm, url: 'http://h'}}]\n") == [problem]
+    ):
+        assert complaints(f"{text}targets: [{{name: chat, backend: vllm, url: 'http://h'}}]\n") == [problem], text
 
 
 DURATION = "expected a duration such as 5s, 500ms or 1m"
 SIZE = "expected a size such as 16.06GB or 12GiB"
 
 
-@pytest.mark.parametrize(
-    ("keys", "problem"),
-    [
+def test_each_mistake_of_a_target_has_its_message() -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"ulr": "x"}, "ulr: unknown key; did you mean url?"),
         (
             {"xyz": 1},
@@ -324,10 +314,9 @@ SIZE = "expected a size such as 16.06GB or 12GiB"
             {"authorization": {"password": "sk-1", "credentials_file": "/x"}},
             "authorization.password: unknown key; known here: credentials_file, type",
         ),
-    ],
-)
-def test_each_mistake_of_a_target_has_its_message(keys: dict[str, Any], problem: str) -> None:
-    assert complaints(one_target(**keys)) == [f"targets[0].{problem}"]
+    ]
+    for keys, problem in rows:
+        assert complaints(one_target(**keys)) == [f"targets[0].{problem}"], keys
 
 
 ADDRESS = "expected an address such as http://127.0.0.1:8000"
@@ -335,9 +324,8 @@ NO_USER = "user and password are not taken from the url; use authorization with 
 BASE = "expected the server's base address"
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
+def test_each_kind_of_bad_url_has_its_message() -> None:
+    for url, message in (
         ("", ADDRESS),
         ("127.0.0.1:8000", ADDRESS),
         ("localhost:8000", ADDRESS),
@@ -358,36 +346,28 @@ BASE = "expected the server's base address"
         ("http://h#top", f"{BASE}, without a query or fragment"),
         ("http://h/metrics", f"{BASE}; /metrics is added by itself"),
         ("http://h/vllm/metrics/", f"{BASE}; /metrics is added by itself"),
-    ],
-)
-def test_each_kind_of_bad_url_has_its_message(url: str, message: str) -> None:
-    assert complaints(one_target(url=url)) == [f"targets[0].url: {message}"]
+    ):
+        assert complaints(one_target(url=url)) == [f"targets[0].url: {message}"], url
 
 
-@pytest.mark.parametrize(
-    "url", ["http://h\u2603.de", "http://[::1]x", "http://256.1.1.1", "http://h/\x01", "http://h:0"]
-)
-def test_an_address_that_nobody_could_ask_is_refused(url: str) -> None:
-    assert complaints(one_target(url=url)) == [f"targets[0].url: {ADDRESS}"]
+def test_an_address_that_nobody_could_ask_is_refused() -> None:
+    for url in ("http://h\u2603.de", "http://[::1]x", "http://256.1.1.1", "http://h/\x01", "http://h:0"):
+        assert complaints(one_target(url=url)) == [f"targets[0].url: {ADDRESS}"], url
 
 
-@pytest.mark.parametrize(
-    ("url", "base"),
-    [
+def test_a_url_is_kept_in_one_form_without_its_last_slash() -> None:
+    for url, base in (
         ("http://127.0.0.1:8000/", "http://127.0.0.1:8000"),
         ("https://h/vllm/", "https://h/vllm"),
         ("HTTPS://h", "https://h"),
         ("http://[::1]:8000", "http://[::1]:8000"),
         ("http://h/metrics-gateway", "http://h/metrics-gateway"),
-    ],
-)
-def test_a_url_is_kept_in_one_form_without_its_last_slash(url: str, base: str) -> None:
-    assert target_of(parse_config(one_target(url=url))).url == base
+    ):
+        assert target_of(parse_config(one_target(url=url))).url == base, url
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_a_file_without_targets_is_refused() -> None:
+    for text, problem in (
         ("", "f.yml: expected a mapping of keys"),
         ("- chat\n", "f.yml: expected a mapping of keys"),
         ("targets: [\n", "f.yml:2:1: no valid YAML: expected the node content, but found '<stream end>'"),
@@ -396,10 +376,8 @@ def test_a_url_is_kept_in_one_form_without_its_last_slash(url: str, base: str) -
         ("targets: []\n", "targets: expected at least one entry"),
         ("targets: [[chat]]\n", "targets[0]: expected a mapping of keys, found a list"),
         ("targets: {chat: {}}\n", "targets: expected a list, found a mapping"),
-    ],
-)
-def test_a_file_without_targets_is_refused(text: str, problem: str) -> None:
-    assert complaints(text) == [problem]
+    ):
+        assert complaints(text) == [problem], text
 
 
 def test_a_target_must_say_who_and_where_it_is() -> None:
@@ -434,19 +412,16 @@ def test_a_window_that_is_too_short_is_told_in_figures_that_differ() -> None:
     assert figures[1] != figures[2]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
+def test_an_impossible_amount_is_a_mistake_like_any_other() -> None:
+    for key, value in (
         ("body_size_limit", "9" * 400 + "GB"),
         ("body_size_limit", "16kiB"),
         ("interval", "9000000000d"),
         ("window", "9" * 400 + "s"),
         ("timeout", "25h"),
-    ],
-)
-def test_an_impossible_amount_is_a_mistake_like_any_other(key: str, value: str) -> None:
-    (problem,) = complaints(one_target(**{key: value}))
-    assert problem.startswith(f"targets[0].{key}: expected ")
+    ):
+        (problem,) = complaints(one_target(**{key: value}))
+        assert problem.startswith(f"targets[0].{key}: expected "), (key, value)
 
 
 def test_a_key_that_is_no_text_is_unknown() -> None:
@@ -498,9 +473,8 @@ targets:
     ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_no_message_repeats_a_secret() -> None:
+    for text in (
         one_target(url=f"http://user:{SECRET}@h"),
         one_target(url=f"http://user:{SECRET}@h:99999"),
         one_target(url=f"http://user:{SECRET}@[::1"),
@@ -523,14 +497,12 @@ targets:
         f"password: {SECRET}: x\n",
         f"password: *{SECRET}\n",
         f"password: !{SECRET}\n",
-    ],
-)
-def test_no_message_repeats_a_secret(text: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        parse_config(text, "f.yml")
-    told = f"{refused.value} {refused.value!r} {refused.value.problems}"
-    assert refused.value.problems
-    assert SECRET not in told
+    ):
+        with pytest.raises(ConfigError) as refused:
+            parse_config(text, "f.yml")
+        told = f"{refused.value} {refused.value!r} {refused.value.problems}"
+        assert refused.value.problems, text
+        assert SECRET not in told, text
 
 
 def test_neither_notes_nor_repr_repeat_a_secret_put_where_its_file_belongs() -> None:
@@ -578,9 +550,8 @@ def test_null_says_nothing_so_the_key_of_the_file_counts() -> None:
     assert complaints(text % short)[0].startswith("targets[0].window: expected at least the interval of 1s")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_whatever_yaml_makes_of_a_text_it_is_told_as_mistakes() -> None:
+    for text in (
         "a: !!bool abc\n",
         "a: !!timestamp abc\n",
         "a: !!int x\n",
@@ -588,10 +559,8 @@ def test_null_says_nothing_so_the_key_of_the_file_counts() -> None:
         "interval: 2026-13-45\n",
         "a: " + "[" * 5000,
         "a: &a [*a]\n",
-    ],
-)
-def test_whatever_yaml_makes_of_a_text_it_is_told_as_mistakes(text: str) -> None:
-    assert complaints(text)
+    ):
+        assert complaints(text), text
 
 
 def test_a_file_that_never_ends_is_refused() -> None:
@@ -600,10 +569,11 @@ def test_a_file_that_never_ends_is_refused() -> None:
     assert str(refused.value.problems[0]) == "/dev/zero: is larger than 1 MB: is it the right file?"
 
 
-@pytest.mark.parametrize("value", ["http://me:hunter2@h", ["http://me:hunter2@h"], [{"x": "http://me:hunter2@h"}]])
-@pytest.mark.parametrize("key", ["timeout", "body_size_limit", "optional"])
-def test_an_address_put_elsewhere_is_not_repeated(key: str, value: Any) -> None:
-    assert SECRET not in "".join(complaints(one_target(**{key: value})))
+def test_an_address_put_elsewhere_is_not_repeated() -> None:
+    rows: list[Any] = ["http://me:hunter2@h", ["http://me:hunter2@h"], [{"x": "http://me:hunter2@h"}]]
+    for value in rows:
+        for key in ("timeout", "body_size_limit", "optional"):
+            assert SECRET not in "".join(complaints(one_target(**{key: value}))), (value, key)
 
 
 def test_the_case_of_a_scheme_does_not_hide_that_tls_config_needs_https() -> None:
@@ -729,9 +699,8 @@ def test_what_a_model_costs_is_the_operators_to_say(tmp_path: Path) -> None:
 PAGE = "expected the address of a DCGM exporter's metrics, such as http://127.0.0.1:9400/metrics"
 
 
-@pytest.mark.parametrize(
-    ("keys", "problem"),
-    [
+def test_each_mistake_of_an_ollama_target_has_its_message() -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"probe": "off"}, "probe: expected a mapping of keys, found 'off'"),
         ({"probe": {"enabled": "no"}}, "probe.enabled: expected true or false, found 'no'"),
         ({"probe": {"load": 1}}, "probe.load: expected true or false, found 1"),
@@ -787,28 +756,32 @@ PAGE = "expected the address of a DCGM exporter's metrics, such as http://127.0.
         ({"device_from": "ftp://h"}, f"device_from: {PAGE}"),
         ({"device_from": "http://h:0/metrics"}, f"device_from: {PAGE}"),
         ({"device_from": f"http://u:{SECRET}@h/metrics"}, "device_from: user and password are not taken from the url"),
-    ],
-)
-def test_each_mistake_of_an_ollama_target_has_its_message(keys: dict[str, Any], problem: str) -> None:
-    assert complaints(an_ollama(**keys)) == [f"targets[0].{problem}"]
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [("8B", "'8B'"), (10**400, f"1{'0' * 400}"), (True, "True"), (0, "0"), ("nan", "'nan'"), ([8], "a list")],
-)
-def test_a_number_of_parameters_is_one(value: Any, found: str) -> None:
-    assert complaints(one_target(model={"active_parameters": value})) == [
-        f"targets[0].model.active_parameters: expected a number of parameters such as 7.5e9, found {found}"
     ]
+    for keys, problem in rows:
+        assert complaints(an_ollama(**keys)) == [f"targets[0].{problem}"], keys
 
 
-@pytest.mark.parametrize("key", ["path", "weights", "weights_read", "kv_cache_bytes_per_token", "active_parameters"])
-def test_what_an_ollama_tells_of_each_model_cannot_be_said_for_all_of_them(key: str) -> None:
-    value = {"path": "/x", "active_parameters": "8e9"}.get(key, "16GB")
-    assert complaints(an_ollama(model={key: value})) == [
-        f"targets[0].model.{key}: an ollama target tells this itself, for each of its models"
+def test_a_number_of_parameters_is_one() -> None:
+    rows: list[tuple[Any, str]] = [
+        ("8B", "'8B'"),
+        (10**400, f"1{'0' * 400}"),
+        (True, "True"),
+        (0, "0"),
+        ("nan", "'nan'"),
+        ([8], "a list"),
     ]
+    for value, found in rows:
+        assert complaints(one_target(model={"active_parameters": value})) == [
+            f"targets[0].model.active_parameters: expected a number of parameters such as 7.5e9, found {found}"
+        ], value
+
+
+def test_what_an_ollama_tells_of_each_model_cannot_be_said_for_all_of_them() -> None:
+    for key in ("path", "weights", "weights_read", "kv_cache_bytes_per_token", "active_parameters"):
+        value = {"path": "/x", "active_parameters": "8e9"}.get(key, "16GB")
+        assert complaints(an_ollama(model={key: value})) == [
+            f"targets[0].model.{key}: an ollama target tells this itself, for each of its models"
+        ], key
 
 
 def test_the_number_format_of_the_cache_can_be_said_of_an_ollama() -> None:
@@ -842,17 +815,15 @@ COMPUTE = "expected 1GFLOPS to 100PFLOPS: is the unit right?"
 WEIGHTS = "expected 1MB to 100TB: is the unit right?"
 
 
-@pytest.mark.parametrize(
-    ("key", "problem"),
-    [
+def test_an_impossible_device_is_a_mistake() -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         *(({"memory_bandwidth": absurd}, BANDWIDTH) for absurd in ("1B/s", "999MB/s", "101TB/s", "1PB/s")),
         *(({"cpu_memory_bandwidth": absurd}, BANDWIDTH) for absurd in ("1B/s", "101TB/s")),
         *(({"flops": absurd}, COMPUTE) for absurd in ("1FLOPS", "999MFLOPS", "101PFLOPS")),
         ({"count": 1025}, "expected 1024 or less, found 1025"),
-    ],
-)
-def test_an_impossible_device_is_a_mistake(key: dict[str, Any], problem: str) -> None:
-    assert complaints(one_target(device=key)) == [f"targets[0].device.{next(iter(key))}: {problem}"]
+    ]
+    for key, problem in rows:
+        assert complaints(one_target(device=key)) == [f"targets[0].device.{next(iter(key))}: {problem}"], (key, problem)
 
 
 def test_a_device_at_the_edge_of_what_is_possible_is_none() -> None:
@@ -861,10 +832,13 @@ def test_a_device_at_the_edge_of_what_is_possible_is_none() -> None:
         assert target_of(parse_config(one_target(device=device))).device.count == 1024
 
 
-@pytest.mark.parametrize("weights", ["1B", "999kB", "101TB", "999999TB"])
-@pytest.mark.parametrize("key", ["weights", "weights_read"])
-def test_impossible_weights_are_a_mistake(key: str, weights: str) -> None:
-    assert complaints(one_target(model={key: weights})) == [f"targets[0].model.{key}: {WEIGHTS}"]
+def test_impossible_weights_are_a_mistake() -> None:
+    for weights in ("1B", "999kB", "101TB", "999999TB"):
+        for key in ("weights", "weights_read"):
+            assert complaints(one_target(model={key: weights})) == [f"targets[0].model.{key}: {WEIGHTS}"], (
+                weights,
+                key,
+            )
 
 
 def test_no_more_is_read_than_there_is() -> None:
@@ -876,22 +850,23 @@ def test_no_more_is_read_than_there_is() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", ["fp99", "", "float16 ", "fp8_ds_mla"])
-def test_a_number_format_that_nobody_knows_is_a_mistake_that_names_the_known_ones(dtype: str) -> None:
-    for text in (one_target(model={"kv_cache_dtype": dtype}), an_ollama(model={"kv_cache_dtype": dtype})):
-        (problem,) = complaints(text)
-        assert problem.startswith("targets[0].model.kv_cache_dtype: expected one of auto, bf16, bfloat16, ")
-        assert problem.endswith(f", q8_0, found {dtype!r}")
-    assert target_of(parse_config(one_target(model={"kv_cache_dtype": "FP8_E4M3"}))).model.kv_cache_dtype == "FP8_E4M3"
+def test_a_number_format_that_nobody_knows_is_a_mistake_that_names_the_known_ones() -> None:
+    for dtype in ("fp99", "", "float16 ", "fp8_ds_mla"):
+        for text in (one_target(model={"kv_cache_dtype": dtype}), an_ollama(model={"kv_cache_dtype": dtype})):
+            (problem,) = complaints(text)
+            assert problem.startswith("targets[0].model.kv_cache_dtype: expected one of auto, bf16, bfloat16, "), dtype
+            assert problem.endswith(f", q8_0, found {dtype!r}"), dtype
+        assert (
+            target_of(parse_config(one_target(model={"kv_cache_dtype": "FP8_E4M3"}))).model.kv_cache_dtype == "FP8_E4M3"
+        ), dtype
 
 
 def noted(**keys: Any) -> list[str]:
     return [str(note) for note in parse_config(one_target(**keys)).notes]
 
 
-@pytest.mark.parametrize(
-    ("device", "told"),
-    [
+def test_a_name_that_means_no_device_is_noted() -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"name": "NVIDIA L99"}, "'NVIDIA L99': the table has no such device; set device.memory_bandwidth, or a"),
         (
             {"name": "NVIDIA GeForce RTX 3080"},
@@ -902,11 +877,10 @@ def noted(**keys: Any) -> list[str]:
         ),
         ({"name": "NVIDIA L40S", "memory": "12GB"}, "'NVIDIA L40S': L40S has 48 GB, not 11.2 GiB; set"),
         ({"name": "AMD EPYC 9354 32-Core Processor"}, "'AMD EPYC 9354 32-Core Processor': a processor does not tell"),
-    ],
-)
-def test_a_name_that_means_no_device_is_noted(device: dict[str, Any], told: str) -> None:
-    (note,) = noted(device=device)
-    assert note.startswith(f"targets[0].device.name: {told}")
+    ]
+    for device, told in rows:
+        (note,) = noted(device=device)
+        assert note.startswith(f"targets[0].device.name: {told}"), device
 
 
 def test_a_name_that_is_known_or_not_needed_is_not_noted() -> None:
