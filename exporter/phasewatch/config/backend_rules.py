@@ -12,7 +12,7 @@ class BackendRules:
         name: the value of the key `backend`.
         default_url: address that is watched if there is no configuration file; None for none.
         least_interval: shortest interval, in seconds, that a target inherits from the whole file.
-        interval_note: why a target should not be scraped more often; shown if its own interval is shorter.
+        interval_note: why a target should not be scraped more often; the note if its own interval is shorter.
         unused_keys: keys of a target that are accepted without effect, with a note about each.
         refused_keys: keys of `model` that are refused because the server reports them, with an error about each.
     """

@@ -75,24 +75,24 @@ def _find_duplicate_keys(node: yaml.Node | None, path: str, seen: set[int]) -> I
             yield from _find_duplicate_keys(value, here, seen)
 
 
-_MAPPING: Final = "expected a mapping of keys{found}"
+_MAPPING: Final = "expected a mapping of keys{actual}"
 _MESSAGES: Final[Mapping[str, str]] = {
     "missing": "missing; this key is required",
     "value_error": "{error}",
-    "literal_error": "expected {expected}{found}",
+    "literal_error": "expected {expected}{actual}",
     "too_short": "expected at least one entry",
-    "greater_than_equal": "expected {ge} or more{found}",
-    "greater_than": "expected more than {gt:g}{found}",
-    "less_than_equal": "expected {le:g} or less{found}",
-    "float_type": "expected a number{found}",
+    "greater_than_equal": "expected {ge} or more{actual}",
+    "greater_than": "expected more than {gt:g}{actual}",
+    "less_than_equal": "expected {le:g} or less{actual}",
+    "float_type": "expected a number{actual}",
     "model_type": _MAPPING,
     "model_attributes_type": _MAPPING,
     "dict_type": _MAPPING,
-    "list_type": "expected a list{found}",
-    "int_type": "expected a whole number{found}",
-    "bool_type": "expected true or false{found}",
-    "string_type": "expected text{found}",
-    "path_type": "expected text{found}",
+    "list_type": "expected a list{actual}",
+    "int_type": "expected a whole number{actual}",
+    "bool_type": "expected true or false{actual}",
+    "string_type": "expected text{actual}",
+    "path_type": "expected text{actual}",
 }
 """Message for each type of pydantic's errors, to be formatted with the error's context."""
 
@@ -115,9 +115,9 @@ def describe_error(
     if details["type"] in {"extra_forbidden", "invalid_key"}:
         schema = next((sections[str(part)] for part in reversed(location[:-1]) if part in sections), root)
         return Problem(path, _describe_unknown_key(str(location[-1]), schema))
-    found = "" if secret.intersection(location) else f", found {describe_value(details['input'])}"
+    actual = "" if secret.intersection(location) else f", found {describe_value(details['input'])}"
     template = _MESSAGES.get(details["type"], details["msg"].replace("{", "{{").replace("}", "}}"))
-    return Problem(path, template.format(found=found, **details.get("ctx", {})))
+    return Problem(path, template.format(actual=actual, **details.get("ctx", {})))
 
 
 def _format_key(name: str) -> str:

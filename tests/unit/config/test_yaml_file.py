@@ -6,7 +6,7 @@ from phasewatch.base.errors import ConfigError
 from phasewatch.config.yaml_file import parse_mapping, read_mapping
 
 
-def complaints(text: str) -> list[str]:
+def find_mistakes(text: str) -> list[str]:
     with pytest.raises(ConfigError) as refused:
         parse_mapping(text, "f.yml")
     return [str(problem) for problem in refused.value.problems]
@@ -25,7 +25,7 @@ def test_a_key_given_twice_is_found_at_any_depth() -> None:
         ("a: {b: 1, b: 2}\n", "a.b: given twice, in line 1 and line 1; keep one"),
     ):
         _, problems = parse_mapping(text, "f.yml")
-        assert [str(found) for found in problems] == [problem], text
+        assert [str(item) for item in problems] == [problem], text
 
 
 def test_equal_keys_of_different_mappings_are_valid() -> None:
@@ -45,7 +45,7 @@ def test_a_mapping_that_holds_itself_ends() -> None:
 
 def test_a_text_that_is_not_a_mapping_is_refused() -> None:
     for text in ("", "# nothing\n", "hello", "- a\n- b\n", "null", "42"):
-        assert complaints(text) == ["f.yml: expected a mapping of keys"], text
+        assert find_mistakes(text) == ["f.yml: expected a mapping of keys"], text
 
 
 def test_invalid_yaml_is_reported_with_line_and_column() -> None:
@@ -55,12 +55,12 @@ def test_invalid_yaml_is_reported_with_line_and_column() -> None:
         ("a: 1\n---\nb: 1\n", "f.yml:2:1: no valid YAML: but found another document"),
         ("a:\n\tb: 1\n", "f.yml:2:1: no valid YAML: found character '\\t' that cannot start any token"),
     ):
-        assert complaints(text) == [problem], text
+        assert find_mistakes(text) == [problem], text
 
 
 def test_yaml_that_cannot_be_constructed_is_one_problem_on_one_line() -> None:
     for text in ("a: 2026-13-45\n", "? [a]\n: b\n", "a: !!python/object:os.system x\n", "a: \x00\n"):
-        (problem,) = complaints(text)
+        (problem,) = find_mistakes(text)
         assert problem.startswith("f.yml"), text
         assert "\n" not in problem, text
 
