@@ -1,57 +1,30 @@
 """Parser for pages of metrics: text in, typed samples of each engine out, for any server that writes the format.
 
-Only the samples in the backend's `MetricTable` are parsed and everything else on the page is skipped, which makes it
-cheap enough for an interval of one second. Samples are identified by their own names and labels. `# TYPE` lines are
-ignored, because the front ends of one server disagree about families (vLLM 0.22 to 0.32).
+Everything on the page that is not in the backend's `MetricTable` is skipped, which makes parsing cheap enough for an
+interval of one second.
 """
 
-import contextlib
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
-from phasewatch.backends.metric_table import Combine, MetricKind, MetricSlot, MetricTable, SamplePart
+from phasewatch.backends.metric_table import Combine, MetricSlot, MetricTable, SamplePart
+from phasewatch.backends.prometheus_series import (
+    NOT_READ,
+    PROCESS_START,
+    Series,
+    SeriesIdentity,
+    is_sample_line,
+    parse_series,
+    parse_value,
+    split_line,
+)
 from phasewatch.base.errors import Reason, ScrapeError
-
-PROCESS_START: Final = "process_start_time_seconds"
-"""Exposed by single-process servers only. If it changes, the server has restarted."""
 
 MAX_ENGINES: Final = 256
 """Models times data-parallel ranks on one page. A page with more does not come from a single server."""
-
-MAX_SERIES_LENGTH: Final = 16_384
-"""Characters in the name and labels of one series. The longest one of vLLM, `cache_config_info`, has about 1,300."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Series:
-    """One series to read, compared by identity. `slot` is None for the process start time."""
-
-    name: str
-    labels: Mapping[str, str]
-    slot: MetricSlot | None
-    key: EngineKey
-    upper_bound: float
-    combine: Combine
-
-    def identify(self) -> "_Identity":
-        """A key that is equal for the same series with another order of labels or another prefix."""
-        return self.slot, frozenset(self.labels.items())
-
-
-_Identity = tuple[MetricSlot | None, frozenset[tuple[str, str]]]
-
-_SPACE: Final = r"[ \t]*+"
-_LABEL: Final = rf'([a-zA-Z_][a-zA-Z0-9_]*+){_SPACE}={_SPACE}"((?:[^"\\]|\\.)*+)"{_SPACE}'
-_SERIES: Final = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)(?:{_SPACE}\{{({_SPACE}(?:{_LABEL},?{_SPACE})*+)\}})?")
-_LABELS: Final = re.compile(_LABEL)
-_REST: Final = re.compile(r"[ \t]+(\S+)(?:[ \t]+\S+)?(?:[ \t]+#[ \t].*)?[ \t\r]*")
-_ESCAPE: Final = re.compile(r"\\(.)")
-_ANY_SAMPLE: Final = re.compile(rf"(?:{_SERIES.pattern}{_REST.pattern})|[ \t\r]*")
-_NOT_READ: Final = _Series("", {}, None, EngineKey("", ""), 0.0, Combine.SUM)
 
 
 class PageReader:
@@ -64,8 +37,8 @@ class PageReader:
     def __init__(self, table: MetricTable) -> None:
         self._table = table
         self._beginnings = (*table.beginnings, PROCESS_START)
-        self._by_text: dict[str, _Series] = {}
-        self._by_identity: dict[_Identity, _Series] = {}
+        self._by_text: dict[str, Series] = {}
+        self._by_identity: dict[SeriesIdentity, Series] = {}
 
     def read(self, text: str, *, openmetrics: bool = False) -> Page:
         """Parse a page.
@@ -84,23 +57,23 @@ class PageReader:
             raise ScrapeError(Reason.PARSE, "the page is cut off: an OpenMetrics page must end with # EOF")
         if text and not text.endswith("\n"):
             raise ScrapeError(Reason.PARSE, "the page is cut off: its last line has no end")
-        values: dict[_Series, float] = {}
-        by_text: dict[str, _Series] = {}
-        first_seen: dict[_Identity, _Series] = {}
+        values: dict[Series, float] = {}
+        by_text: dict[str, Series] = {}
+        first_seen: dict[SeriesIdentity, Series] = {}
         for number, line in enumerate(text.split("\n"), start=1):
             if not line.startswith(self._beginnings):
                 continue
             series_text, _, value_text = line.rpartition(" ")
             series = self._by_text.get(series_text)
             if series is None:
-                series_text, value_text = _split_line(line, number)
+                series_text, value_text = split_line(line, number)
                 series = self._find(series_text, number, first_seen)
             by_text[series_text] = series
-            if series is _NOT_READ:
+            if series is NOT_READ:
                 continue
             if series in values:
                 raise ScrapeError(Reason.PARSE, f"line {number}: the page holds a series of {series.name} twice")
-            values[series] = _parse_value(series, value_text, number)
+            values[series] = parse_value(series, value_text, number)
         if by_text.keys() != self._by_text.keys():
             self._by_text = by_text
             self._by_identity = {series.identify(): series for series in values}
@@ -108,71 +81,12 @@ class PageReader:
             raise _explain_absence(text, self._table)
         return _assemble_page(values, self._table, openmetrics=ended)
 
-    def _find(self, text: str, number: int, first_seen: dict[_Identity, _Series]) -> _Series:
-        series = self._by_text.get(text) or _parse_series(text, number, self._table)
-        if series is _NOT_READ:
+    def _find(self, text: str, number: int, first_seen: dict[SeriesIdentity, Series]) -> Series:
+        series = self._by_text.get(text) or parse_series(text, number, self._table)
+        if series is NOT_READ:
             return series
         identity = series.identify()
         return self._by_identity.get(identity) or first_seen.setdefault(identity, series)
-
-
-def _split_line(line: str, number: int) -> tuple[str, str]:
-    """Series and value of a line, without timestamp and exemplar."""
-    series = _SERIES.match(line)
-    rest = _REST.fullmatch(line, series.end()) if series else None
-    if series is None or rest is None or series.end() > MAX_SERIES_LENGTH:
-        raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
-    return series[0], rest[1]
-
-
-def _parse_series(text: str, number: int, table: MetricTable) -> _Series:
-    match = _SERIES.fullmatch(text)
-    if match is None:
-        raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
-    name = match[1]
-    labels = {label[1]: _unescape(label[2]) for label in _LABELS.finditer(match[2] or "")}
-    slot = table.find_slot(name, labels)
-    if slot is None and name != PROCESS_START:
-        return _NOT_READ
-    bucket = slot is not None and slot.part is SamplePart.BUCKET
-    upper_bound = _parse_number(labels.get("le", ""), name, number) if bucket else 0.0
-    key = EngineKey(labels.get("model_name", ""), labels.get("engine", "0"))
-    return _Series(name, labels, slot, key, upper_bound, _choose_combination(slot, labels))
-
-
-def _choose_combination(slot: MetricSlot | None, labels: Mapping[str, str]) -> Combine:
-    if slot is None:
-        return Combine.MAX
-    if slot.metric.kind is MetricKind.GAUGE and "pid" in labels:
-        # Gauges of prometheus_client's multiprocess mode without aggregation (vLLM up to 0.10): each process exposes
-        # its own view of the same engine.
-        return Combine.MAX
-    return slot.metric.combine
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text
-
-
-def _parse_number(text: str, name: str, number: int) -> float:
-    if "_" not in text and text.isascii():  # Python accepts numbers that the format does not
-        with contextlib.suppress(ValueError):
-            return float(text)
-    raise ScrapeError(Reason.PARSE, f"line {number}: the value of {name} is no number")
-
-
-def _parse_value(series: _Series, text: str, number: int) -> float:
-    """The value; NaN for a gauge with an impossible value, which is then left out."""
-    value = _parse_number(text, series.name, number)
-    if 0 <= value < math.inf and (series.slot is None or value <= series.slot.metric.highest):
-        return value
-    if series.slot is None or series.slot.metric.kind is MetricKind.GAUGE:
-        return math.nan
-    if series.slot.part is SamplePart.SUM and math.isfinite(value):
-        # The sum of a histogram may be negative: vLLM records minus the uptime as the queue time of a request that
-        # fails before it is scheduled (0.8 to 0.32).
-        return value
-    raise ScrapeError(Reason.PARSE, f"line {number}: {series.name} is {value}, which no counter can be")
 
 
 @dataclass(slots=True)
@@ -183,7 +97,7 @@ class _Draft:
     by_process: set[MetricSlot] = field(default_factory=set)
     buckets: dict[MetricSlot, dict[float, float]] = field(default_factory=dict)
 
-    def add(self, series: _Series, slot: MetricSlot, value: float) -> None:
+    def add(self, series: Series, slot: MetricSlot, value: float) -> None:
         if slot.part is SamplePart.BUCKET:
             counts = self.buckets.setdefault(slot, {})
             counts[series.upper_bound] = counts.get(series.upper_bound, 0.0) + value
@@ -195,10 +109,10 @@ class _Draft:
             self.numbers[slot] = value + self.numbers.get(slot, 0.0)
 
 
-def _assemble_page(values: Mapping[_Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
+def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
     process_start: float | None = None
     drafts: dict[EngineKey, _Draft] = {}
-    of_model: list[tuple[_Series, MetricSlot, float]] = []
+    of_model: list[tuple[Series, MetricSlot, float]] = []
     configs: list[Mapping[str, str]] = []
     for series, value in values.items():
         slot = series.slot
@@ -222,7 +136,7 @@ def _assemble_page(values: Mapping[_Series, float], table: MetricTable, *, openm
     return Page(process_start, openmetrics, engines)
 
 
-def _add_model_counters(of_model: list[tuple[_Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
+def _add_model_counters(of_model: list[tuple[Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
     """Add what is counted for a model as a whole to each of its engines."""
     for series, slot, value in of_model:
         for key, draft in drafts.items():
@@ -268,7 +182,7 @@ def _build_histogram(
 def _explain_absence(text: str, table: MetricTable) -> ScrapeError:
     """The error for a page without any of the table's metrics, or for a text that is not a page of metrics."""
     for number, line in enumerate(_list_sample_lines(text), start=1):
-        if not _ANY_SAMPLE.fullmatch(line):
+        if not is_sample_line(line):
             return ScrapeError(Reason.PARSE, f"this is no page of metrics (sample {number} is malformed)")
     return ScrapeError(Reason.NO_METRICS, table.absent)
 
