@@ -19,7 +19,7 @@ from phasewatch import __version__
 from phasewatch.backends import find_backend, list_rules
 from phasewatch.base import units
 from phasewatch.base.errors import ConfigError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.config.resolve import choose_model_probe, load_config_or_default
 from phasewatch.config.settings import Config, Target
 from phasewatch.metrics.descriptor import SelfStatus
@@ -98,7 +98,7 @@ class Exporter:
         return status, self._list_snapshots()
 
     def _list_snapshots(self) -> list[TargetSnapshot]:
-        return [scraper.current() for scraper in self._scrapers.values()]
+        return [scraper.get_snapshot() for scraper in self._scrapers.values()]
 
     def is_probed(self, target: str, model: str) -> bool:
         """Whether a model of a target is configured to be probed."""
@@ -119,12 +119,12 @@ class Exporter:
             config = load_config_or_default(self._config_file, list_rules())
         except ConfigError as error:
             for problem in error.problems:
-                logger().error("configuration not reloaded", key=problem.path, error=problem.message)
+                get_logger().error("configuration not reloaded", key=problem.path, error=problem.message)
             raise
         self._apply(config)
         self._reload_successful = True
         self._reload_time = time.time()
-        logger().info("configuration reloaded", targets=len(config.targets))
+        get_logger().info("configuration reloaded", targets=len(config.targets))
 
     async def _watch_clock(self) -> None:
         """Reschedule when the wall clock is set back: APScheduler uses it, and would pause for that long."""
@@ -133,7 +133,7 @@ class Exporter:
             await asyncio.sleep(CLOCK_CHECK_SECONDS)
             previous, offset = offset, time.time() - time.monotonic()
             if offset < previous - CLOCK_CHECK_SECONDS:
-                logger().warning("the clock was set back", by=units.human_duration(previous - offset))
+                get_logger().warning("the clock was set back", by=units.format_duration(previous - offset))
                 self.scrape_now()
 
     async def _record_history(self) -> None:
@@ -148,7 +148,7 @@ class Exporter:
 
     def _apply(self, config: Config) -> None:
         for problem in config.notes:
-            logger().warning("configuration", key=problem.path, note=problem.message)
+            get_logger().warning("configuration", key=problem.path, note=problem.message)
         kept = {name: scraper for name, scraper in self._scrapers.items() if scraper.target in config.targets}
         for name, scraper in self._scrapers.items():
             if name not in kept:
@@ -161,13 +161,13 @@ class Exporter:
         if target.name in self._scrapers:
             scraper.take_over(self._scrapers[target.name])
         now = datetime.now(UTC)
-        for job in scraper.jobs():
+        for job in scraper.list_jobs():
             trigger = IntervalTrigger(seconds=job.seconds, timezone=UTC)
             self._scheduler.add_job(job.run, trigger, id=_create_job_id(job.kind, scraper), next_run_time=now)
         return scraper
 
     def _unschedule(self, scraper: Scraper) -> None:
-        for job in scraper.jobs():
+        for job in scraper.list_jobs():
             self._scheduler.remove_job(_create_job_id(job.kind, scraper))
         task = asyncio.get_running_loop().create_task(scraper.close())
         self._closing.add(task)
@@ -221,7 +221,7 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, stop if hangup_ends else reload)
     exporter.start()
     ready.set()
-    logger().info(
+    get_logger().info(
         "listening",
         version=__version__,
         address=format_address(settings.host, settings.port, settings.web),
@@ -232,4 +232,4 @@ async def serve(
         await server.serve(sockets=[bound])
     finally:
         await exporter.stop()
-    logger().info("stopped")
+    get_logger().info("stopped")

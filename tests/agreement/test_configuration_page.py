@@ -92,7 +92,7 @@ def is_own_default(documented: str, field: FieldInfo) -> bool:
         return code(documented) == str(field.default).lower()
     if isinstance(field.default, int | float):
         written = code(documented)
-        read = units.size if written.endswith("B") else float if written[-1].isdigit() else units.duration
+        read = units.parse_size if written.endswith("B") else float if written[-1].isdigit() else units.parse_duration
         return bool(read(written) == field.default)
     return code(documented) == str(field.default)
 

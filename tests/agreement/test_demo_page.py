@@ -23,7 +23,7 @@ def test_every_act_is_documented_and_nothing_else_is() -> None:
 
 
 def test_the_figures_of_the_demo_are_those_of_the_program() -> None:
-    assert f"which take {units.human_duration(CYCLE_SECONDS)} together" in WORDS
+    assert f"which take {units.format_duration(CYCLE_SECONDS)} together" in WORDS
     assert (ollama_users.CYCLE_SECONDS, ollama_users.KEEP_ALIVE_SECONDS) == (300, 60)
     assert "in five minutes and then anew" in WORDS
     assert "`OLLAMA_KEEP_ALIVE=1m`" in WORDS

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from phasewatch import __version__
-from phasewatch.base.units import duration
+from phasewatch.base.units import parse_duration
 from phasewatch.cli.arguments import DEFAULT_PORT, create_parser
 from phasewatch.hardware.resolve import ResolvedDevice, resolve_device
 from tests.support.alert_stack import uncommented
@@ -77,7 +77,7 @@ def monitor_disagreements(
         yield f"the PodMonitor asks for another port than {port}"
     if endpoint["interval"] != scrape["scrape_interval"]:
         yield "the interval is not that of alerts/prometheus.yml"
-    if duration(endpoint["scrapeTimeout"]) > duration(endpoint["interval"]):
+    if parse_duration(endpoint["scrapeTimeout"]) > parse_duration(endpoint["interval"]):
         yield "the timeout is longer than the interval, which the operator refuses"
     if monitor["spec"].get("namespaceSelector") != {"any": True}:
         yield "the PodMonitor does not look into every namespace"
@@ -208,7 +208,7 @@ def server_disagreements(objects: list[Object], compose: Object, scrape: Mapping
     if any(told[0].startswith("-") for told in (server["args"], compose["command"])):
         yield "the model is not the first word"
     probe = server["startupProbe"]
-    if probe["periodSeconds"] * probe["failureThreshold"] != duration(compose["healthcheck"]["start_period"]):
+    if probe["periodSeconds"] * probe["failureThreshold"] != parse_duration(compose["healthcheck"]["start_period"]):
         yield "a server has another time to start than in docker-compose.yml"
     if workload["spec"]["replicas"] == 1 and workload["spec"]["strategy"] != {"type": "Recreate"}:
         yield "an update waits for ever for a second GPU"

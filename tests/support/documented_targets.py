@@ -36,12 +36,12 @@ def ollama_samples(*, load: bool) -> tuple[Sample, ...]:
 
     async def watch() -> tuple[Sample, ...]:
         scraper = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, Random(1))  # noqa: S311  # jitter
-        tasks = [asyncio.create_task(_repeat(job)) for job in scraper.jobs()]
+        tasks = [asyncio.create_task(_repeat(job)) for job in scraper.list_jobs()]
         if not load:
             user = User("a:latest", [Visit(pause=5, requests=20)])
             tasks.append(asyncio.create_task(user.live(transport)))
         await asyncio.sleep(290 if load else 600)  # a model that a probe has loaded leaves after five minutes
-        snapshot = scraper.current()
+        snapshot = scraper.get_snapshot()
         await scraper.close()
         for task in tasks:
             task.cancel()

@@ -108,7 +108,7 @@ def watch(
         # The devices of this machine are irrelevant to a simulated server.
         jobs = [
             run_repeatedly(job.run, max(job.seconds, TICK_SECONDS), ended)
-            for job in scraper.jobs()
+            for job in scraper.list_jobs()
             if device or job.kind != "device"
         ]
         incidents = [incident(watched.ollama)] if incident else []
@@ -134,7 +134,7 @@ def read_metrics(scraper: OllamaScraper) -> Metrics:
     """The metrics of a target."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in build_target_families([scraper.current()])
+        for family in build_target_families([scraper.get_snapshot()])
         for sample in family.samples
     }
 

@@ -1,1 +1,1 @@
-"""Pure functions from samples to figures; they know no server by name."""
+"""Pure functions from samples to figures, the same for every kind of server."""

@@ -1,4 +1,4 @@
-"""What to say of a state and what to change: the one table from which pages, runbooks and alerts take their words.
+"""Advice on each state: what it means, what to change and what to avoid. Pages, runbooks and alerts quote this table.
 
 The flags are those of `vllm serve` 0.32; the settings of Ollama are environment variables of its server.
 """
@@ -12,13 +12,13 @@ from phasewatch.analysis.saturation import SaturationState
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Words about one condition.
+    """Advice on one condition.
 
     Attributes:
         title: the condition in a few words.
         meaning: what is going on.
-        change: what helps, the cheapest first.
-        avoid: what looks like a remedy and is none.
+        change: remedies, the cheapest first.
+        avoid: changes that look like a remedy but are not.
     """
 
     title: str
@@ -170,7 +170,7 @@ OLLAMA: Final[Mapping[str, Advice]] = {
 
 
 def choose_advice(state: SaturationState, *, asleep: bool) -> Advice:
-    """The words for what an engine is doing; a sleeping one is named as such when requests wait for it."""
+    """The advice on the state of an engine. A sleeping engine without running requests gets the advice on sleep."""
     return (
         ASLEEP
         if asleep and state in {SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE}

@@ -1,13 +1,14 @@
-"""How far each phase is from what the hardware can do.
+"""Hardware limits of each phase, and how close an engine comes to them.
 
-Pure functions over a window and what is known of devices and model:
+Pure functions of a window, the devices and the costs of the model:
 
-- Decode reads the weights once per step, whatever the batch, and the keys and values of every token that is held. So a
-  stream is never faster than bandwidth / bytes per step, and memory is as busy as steps per second x bytes per step /
-  bandwidth. Tokens per second do not tell: a batch gets many of them from one reading.
-- Prefill computes: two operations per parameter and token, and the attention to all tokens before.
+- Decode is limited by memory. A step reads the weights once, whatever the batch size, and the keys and values of every
+  token in the KV cache. So a stream is never faster than bandwidth / bytes per step, and memory utilisation is
+  steps per second x bytes per step / bandwidth. Tokens per second would not do: a batch gets many from one read.
+- Prefill is limited by compute: two operations per parameter and token, plus attention to all previous tokens.
 
-Nothing is clipped at 1: what lies above is speculation, an estimate for a mixture of experts, or a wrong fact.
+Nothing is clipped at 1: a higher ratio comes from speculation, from an estimate for a mixture of experts, or from a
+wrong fact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,33 +25,33 @@ from phasewatch.hardware.facts import DeviceFacts, DeviceLayout, DeviceSource, P
 from phasewatch.models.costs import ModelCosts
 
 _PER_PARAMETER: Final = 2
-"""Operations: a multiplication and an addition."""
+"""Operations per parameter and token: a multiplication and an addition."""
 
 
 class Basis(StrEnum):
-    """What a decode ceiling takes a step to read: the `basis` label."""
+    """Bytes that a step is assumed to read for a decode ceiling: the `basis` label."""
 
     WEIGHTS = "weights"
-    """All weights but the experts that a token does not use, and nothing else: single streams are not faster."""
+    """The weights without the experts that a token does not use, and no KV cache: the limit of any single stream."""
     READ = "read"
-    """What steps read now: the weights that they touch, and the KV cache of everything that is held."""
+    """What steps read at present: the weights that the batch uses, and the KV cache of all tokens in it."""
 
 
-class Counted(StrEnum):
-    """Who counted bytes and operations: the `source` label of what follows from them."""
+class RateSource(StrEnum):
+    """Where a rate of bytes or operations comes from: the `source` label of rates and utilisations."""
 
     DERIVED = "derived"
-    """PhaseWatch, from steps, tokens and the shape of the model."""
+    """Derived here from steps, tokens and the shape of the model."""
     ENGINE = "engine"
-    """The server itself, step by step (vLLM with `--enable-mfu-metrics`)."""
+    """Estimated by the server itself, step by step (vLLM 0.22 and newer with `--enable-mfu-metrics`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The limits of one engine, and how near it comes to them. The names are those of the metrics.
+    """The limits of one engine, and how close it comes to them. The names are those of the metrics.
 
-    A metric with a `source` or `basis` is a mapping from that label, empty where nothing is known; any other is None
-    then. `device_info` holds name and count.
+    A metric with a `source` or `basis` label is a mapping from the label's value, empty if unknown; any other metric is
+    None if unknown. `device_info` is name and count.
     """
 
     device_info: tuple[str, int] | None = None
@@ -78,26 +79,26 @@ def compute_ceiling(
     engines: int,
     interval_steps: Sequence[float | None],
 ) -> Ceiling:
-    """The limits of an engine that batches, and how near it came to them over the window.
+    """The limits of an engine that batches requests, and how close it came to them over the window.
 
     Args:
-        past: the window, scrape by scrape. From a single one only what needs no load is known.
-        phases: both phases in it.
-        load: the queue and cache in it.
-        device: what serves the target.
-        model: what a step and a token cost.
-        engines: how many engines the page speaks of.
-        interval_steps: steps from each scrape to the next, see `compute_kv_cache_reads`.
+        past: the window, scrape by scrape. A single scrape gives only what does not depend on load.
+        phases: both phases over the window.
+        load: queue and KV cache over the window.
+        device: the devices that serve the target.
+        model: costs of a step and of a token.
+        engines: number of engines on the page.
+        interval_steps: engine steps from each scrape to the next, see `compute_kv_cache_reads`.
     """
-    facts = _describe_equipment(device, model, engines)
+    equipment = _describe_equipment(device, model, engines)
     if past.seconds <= 0:
-        return facts
+        return equipment
     devices, growth, steps = _count_devices(device, engines), past.growth, phases.engine_steps_per_second
     flops = multiply(_find_flops(device, model.precision), devices)
     capacity = load.kv_cache_capacity_tokens
     reads = compute_kv_cache_reads(past, capacity, model, steps=steps, interval_steps=interval_steps)
-    # While anything decodes: streams x tokens that each gets per step. Idle time is not in it. Drafts that were turned
-    # down are not either, though they touch experts: how many there were is not read.
+    # Tokens per step while anything decodes: streams x tokens per stream and step, without idle time. Rejected draft
+    # tokens are missing although they use experts too: their number is not read from the page.
     weights = _compute_weight_read_bytes(model, divide(phases.decode_throughput_tokens_per_second, steps) or 1.0)
     step_bytes = add(weights, reads.read_bytes if reads else None)
     limits = _compute_decode_limits(device, model, step_bytes if steps else None, gpu_share=None)
@@ -106,10 +107,10 @@ def compute_ceiling(
     derived = _compute_operations(past, phases, model, context, reads)
     operations = _gather_rates(derived, growth.estimated_flops_per_gpu, devices, past.seconds)
     prefill_limit = divide(
-        _rate_of_one_request(device, _find_flops(device, model.precision)), _compute_prefill_operations(model, context)
+        _compute_request_rate(device, _find_flops(device, model.precision)), _compute_prefill_operations(model, context)
     )
     return replace(
-        facts,
+        equipment,
         weight_read_bytes=weights,
         decode_ceiling_tokens_per_second=limits,
         decode_ceiling_ratio=_compute_shares(phases.decode_tokens_per_second, limits),
@@ -129,15 +130,14 @@ def compute_single_stream_ceiling(
     context_tokens: float | None,
     gpu_share: float | None,
 ) -> Ceiling:
-    """The decode limits of a stream that has a server to itself, as a probe of Ollama has.
+    """The decode limits of a single stream on an otherwise idle server, such as a probe.
 
     Args:
-        device: what serves the target.
-        model: what a step and a token cost.
+        device: the devices that serve the target.
+        model: costs of a step and of a token.
         decode_tokens_per_second: speed of the stream.
-        context_tokens: its mean length while it was measured.
-        gpu_share: share of the model in the memory of the device, 0 to 1, the rest being in that of the host; None for
-            all of it.
+        context_tokens: mean context length of the stream while it was measured.
+        gpu_share: share of the model in device memory, 0 to 1; the rest is in host memory. None for all of it.
     """
     cache = model.kv_cache
     kv = None if cache is None or context_tokens is None else cache.read_bytes(context_tokens)
@@ -152,19 +152,20 @@ def compute_single_stream_ceiling(
 def compute_decode_ceiling(
     step_bytes: float | None, device: DeviceFacts, gpu_share: float | None = None
 ) -> float | None:
-    """Steps per second that memory allows a single stream; tokens per second without speculation.
+    """Steps per second that memory bandwidth allows a single stream; without speculation also tokens per second.
 
-    Tensor parallel devices read their slices at the same time: bandwidths add. In a pipeline a token visits one after
-    the other, so it goes at the speed of one. Where a part of the model is in the memory of the host, times add:
+    Tensor-parallel devices read their slices at the same time, so bandwidths add. In a pipeline a token passes through
+    the devices one after the other, so a stream runs at the speed of one. If part of the model is in host memory, times
+    add:
 
-        seconds = bytes x share / bandwidth + bytes x (1 - share) / bandwidth of the host
+        seconds = bytes x share / device bandwidth + bytes x (1 - share) / host bandwidth
 
     Args:
-        step_bytes: what a step reads.
-        device: what reads it.
-        gpu_share: share of it in the memory of the device, 0 to 1; None for all of it.
+        step_bytes: bytes that a step reads.
+        device: the devices that read them.
+        gpu_share: share of these bytes in device memory, 0 to 1; None for all of them.
     """
-    bandwidth = _rate_of_one_request(device, device.memory_bandwidth)
+    bandwidth = _compute_request_rate(device, device.memory_bandwidth)
     share = 1.0 if gpu_share is None else gpu_share
     if share >= 1:
         return divide(bandwidth, step_bytes)
@@ -176,7 +177,7 @@ def compute_decode_ceiling(
 
 
 def _describe_equipment(device: DeviceFacts, model: ModelCosts, engines: int) -> Ceiling:
-    """What needs no load. Of replicas each engine of the page has its share."""
+    """The facts and limits that do not depend on load. Replicas are divided evenly among the engines of the page."""
     devices = _count_devices(device, engines)
     cache = model.kv_cache
     bandwidth = multiply(device.memory_bandwidth, devices)
@@ -197,24 +198,24 @@ def _label_source(source: StrEnum | None, value: float | None) -> dict[str, floa
 
 
 def _count_devices(device: DeviceFacts, engines: int) -> float:
-    """How many devices serve one engine together."""
+    """Number of devices that serve one engine together."""
     return device.count / engines if device.layout is DeviceLayout.REPLICA else device.count
 
 
-def _rate_of_one_request(device: DeviceFacts, rate: float | None) -> float | None:
-    """What one request gets of a rate of each device: they work on it together, or one after the other, or one does."""
+def _compute_request_rate(device: DeviceFacts, rate: float | None) -> float | None:
+    """The part of a per-device rate that one request gets: tensor-parallel devices add up, others do not."""
     return multiply(rate, device.count) if device.layout is DeviceLayout.TENSOR else rate
 
 
 def _find_host_bandwidth(device: DeviceFacts) -> float | None:
-    """Bandwidth of the host's memory; what was measured is that of the host, even where it stands for the device."""
+    """Bandwidth of host memory. A measured bandwidth is always the host's, even if the device itself is the CPU."""
     if device.cpu_memory_bandwidth is None and device.bandwidth_source is DeviceSource.MEASURED:
         return device.memory_bandwidth
     return device.cpu_memory_bandwidth
 
 
 def _find_flops(device: DeviceFacts, precision: Precision | None) -> float | None:
-    """Operations per second of one device at the precision of the model; the operator gives the figure for that one."""
+    """Operations per second of one device at the precision of the model. A configured figure is for that precision."""
     compute = device.compute
     if device.compute_source is DeviceSource.CONFIG:
         return compute.bits16
@@ -241,12 +242,12 @@ def _compute_shares(speed: float | None, limits: Mapping[str, float]) -> dict[st
 
 
 def _gather_rates(derived: float | None, per_gpu: float | None, devices: float, seconds: float) -> dict[str, float]:
-    """A rate as derived here and as counted by the server, whose counters are present and stand still (vLLM) when it
-    does not count.
+    """A rate by its source. Counters that do not move are no source: a server may expose them at 0 while it does not
+    count (vLLM 0.22 and newer without `--enable-mfu-metrics`).
     """
-    rates: dict[str, float] = {} if derived is None else {Counted.DERIVED: derived}
+    rates: dict[str, float] = {} if derived is None else {RateSource.DERIVED: derived}
     if per_gpu:
-        rates[Counted.ENGINE] = per_gpu * devices / seconds
+        rates[RateSource.ENGINE] = per_gpu * devices / seconds
     return rates
 
 
@@ -255,7 +256,7 @@ def _divide_each(rates: Mapping[str, float], limit: float | None) -> dict[str, f
 
 
 def _estimate_prefill_context(past: EngineHistory, phases: Phases) -> float | None:
-    """Tokens before a computed prompt token, on average: half the prompt, or more where its beginning was cached."""
+    """Mean number of tokens before a computed prompt token: half the prompt, more if its beginning was cached."""
     prompt = compute_mean_prompt_tokens(past)
     first = past.growth.time_to_first_token
     computed = divide(
@@ -265,7 +266,7 @@ def _estimate_prefill_context(past: EngineHistory, phases: Phases) -> float | No
 
 
 def _compute_prefill_operations(model: ModelCosts, context: float | None) -> float | None:
-    """Operations that one prompt token takes. Only the last of a prompt passes through the output head."""
+    """Operations per prompt token, without the output head, which only the last token of a prompt passes through."""
     active = model.reads.active_parameters() if model.reads else None
     attention = None if context is None else model.attention_operations(context)
     if model.reads is None or active is None or attention is None:
@@ -276,12 +277,12 @@ def _compute_prefill_operations(model: ModelCosts, context: float | None) -> flo
 def _compute_operations(
     past: EngineHistory, phases: Phases, model: ModelCosts, prefill_context: float | None, reads: KvCacheReads | None
 ) -> float | None:
-    """Operations that the tokens of the window took.
+    """Operations per second over the window.
 
-    Every token but the last of a sequence goes through the layers, and every generated one comes from the output head.
-    In decode, a step attends to all tokens held. Attention is left out as far as the shape of the model or the contexts
-    are not known. Drafts that were verified in vain are left out as well: they cost operations, but how many there were
-    is not read.
+    Every token of a sequence but the last passes through the layers, and every generated token comes from the output
+    head. In decode, a step attends to all tokens in the KV cache. Attention is left out where the shape of the model or
+    the contexts are unknown. Rejected draft tokens are left out as well: they cost operations, but their number is not
+    read from the page.
     """
     computed, decoded = phases.prefill_throughput_tokens_per_second, phases.decode_throughput_tokens_per_second
     generated = divide(past.growth.generation_tokens, past.seconds)
@@ -290,8 +291,8 @@ def _compute_operations(
         return None
     attention = computed * (model.attention_operations(prefill_context or 0.0) or 0.0)
     if reads is not None:
-        each = (phases.engine_steps_per_second or 0.0) * (phases.tokens_per_step or 1.0)
-        attention += (reads.operations or 0.0) * each
+        tokens_per_stream = (phases.engine_steps_per_second or 0.0) * (phases.tokens_per_step or 1.0)
+        attention += (reads.operations or 0.0) * tokens_per_stream
     head = model.reads.head_parameters
     matrices = (active - head) * (computed + decoded) + head * generated
     return _PER_PARAMETER * matrices + attention

@@ -11,11 +11,11 @@ from phasewatch.models.costs import ModelCosts
 
 @dataclass(frozen=True, slots=True)
 class KvCacheReads:
-    """What a mean step found in the KV cache; None where the model's costs are not known.
+    """KV cache reads of a mean step; None where the model's costs are unknown.
 
     Attributes:
-        read_bytes: bytes of keys and values that the step read.
-        operations: operations that attention took for one new token of each stream.
+        read_bytes: bytes of keys and values that the step reads.
+        operations: attention operations for one new token of each stream.
     """
 
     read_bytes: float | None
@@ -30,41 +30,41 @@ def compute_kv_cache_reads(
     steps: float | None,
     interval_steps: Sequence[float | None],
 ) -> KvCacheReads | None:
-    """KV cache traffic of a mean step of the window; None if it cannot be known.
+    """KV cache traffic of a mean step of the window; None if unknown.
 
     Usage and running requests are averaged over both ends of each interval between scrapes, and intervals are weighted
-    with the steps in them. Usage counts whole blocks, so up to one block per request is too much; blocks that several
-    requests share count once, although each of them reads them.
+    by their number of steps. Usage counts whole blocks, so it is too high by up to one block per request; a block
+    shared by several requests counts once, although each of them reads it.
 
     Args:
         past: the window, scrape by scrape.
-        capacity: tokens that the cache holds.
-        model: bytes and operations that a token in the cache costs a step.
-        steps: per second over the whole window. At 0 nothing was read, even where an engine without a request yet
-            exposes no usage.
-        interval_steps: steps from each scrape to the next, one fewer than there are scrapes; None where unknown.
+        capacity: capacity of the cache in tokens.
+        model: bytes and operations that a token in the cache costs per step.
+        steps: engine steps per second over the whole window. At 0 nothing was read, even if the engine exposes no usage
+            before its first request.
+        interval_steps: engine steps from each scrape to the next, one fewer than there are scrapes; None where unknown.
     """
     if capacity is None:
         return None
-    known, weight = steps == 0, 0.0
-    read = _read_bytes(model, 0.0)
+    has_usage, weight = steps == 0, 0.0
+    read = _compute_read_bytes(model, 0.0)
     operations = model.attention_operations(0.0)
     for (before, after), steps_between in zip(pairwise(past.samples), interval_steps, strict=True):
         usage = average(before.kv_cache_usage, after.kv_cache_usage)
         running = average(before.requests_running, after.requests_running)
         if usage is None or running is None:
             continue
-        known = True
-        taken = steps_between or 0.0
-        weight += taken
+        has_usage = True
+        interval_weight = steps_between or 0.0
+        weight += interval_weight
         streams = max(1.0, running)
         context = usage * capacity / streams
-        read = add(read, multiply(taken * streams, _read_bytes(model, context)))
-        operations = add(operations, multiply(taken * streams, model.attention_operations(context)))
-    if not known:
+        read = add(read, multiply(interval_weight * streams, _compute_read_bytes(model, context)))
+        operations = add(operations, multiply(interval_weight * streams, model.attention_operations(context)))
+    if not has_usage:
         return None
     return KvCacheReads(divide(read, weight), divide(operations, weight)) if weight else KvCacheReads(read, operations)
 
 
-def _read_bytes(model: ModelCosts, context: float) -> float | None:
+def _compute_read_bytes(model: ModelCosts, context: float) -> float | None:
     return None if model.kv_cache is None else model.kv_cache.read_bytes(context)

@@ -1,4 +1,4 @@
-"""Latencies of one engine over the window: means and quantiles of the server's own histograms."""
+"""Latencies of one engine over the window: mean and quantiles from the server's own histograms."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from phasewatch.analysis.window import EngineHistory
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One latency in seconds: its mean, and the quantiles by order; empty where nothing was observed."""
+    """One latency in seconds: mean, and quantiles with their order (0 to 1). None and empty without observations."""
 
     mean: float | None = None
     quantiles: tuple[tuple[float, Quantile], ...] = ()
@@ -28,19 +28,19 @@ class Latencies:
 def compute_latencies(past: EngineHistory) -> Latencies:
     """All latencies over a window.
 
-    Time to first token is observed at the first output and includes queue and prefill; inter-token latency at each
-    engine output after it (per output, not per token); queue and prefill time when a request finishes.
+    Time to first token is observed at the first output and includes queue and prefill time. Inter-token latency is
+    observed at each later output (per output, not per token), queue and prefill time when a request finishes.
     """
     growth = past.growth
     return Latencies(
-        time_to_first_token=_latency(growth.time_to_first_token),
-        inter_token=_latency(growth.inter_token_latency),
-        queue=_latency(growth.queue_time),
-        prefill=_latency(growth.prefill_time),
+        time_to_first_token=_compute_latency(growth.time_to_first_token),
+        inter_token=_compute_latency(growth.inter_token_latency),
+        queue=_compute_latency(growth.queue_time),
+        prefill=_compute_latency(growth.prefill_time),
     )
 
 
-def _latency(histogram: Histogram | None) -> Latency:
+def _compute_latency(histogram: Histogram | None) -> Latency:
     if histogram is None or histogram.count <= 0:
         return Latency()
     quantiles = ((order, compute_quantile(order, histogram.upper_bounds, histogram.cumulative)) for order in QUANTILES)

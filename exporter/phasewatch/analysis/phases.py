@@ -1,4 +1,4 @@
-"""How fast each phase is: prefill and decode, as one request sees them and for the whole server."""
+"""Speeds of prefill and decode, as one request sees them and for the whole engine."""
 
 from dataclasses import dataclass
 
@@ -25,10 +25,10 @@ class Phases:
 def compute_phases(totals: PhaseTotals | None) -> Phases:
     """Both phases over a window.
 
-    By Little's law the mean number of requests in a phase is the time that all of them spend in it per second.
+    By Little's law, the mean number of requests in a phase is the time that all requests spend in it per second.
 
     Args:
-        totals: of the window; None for a single scrape, from which no rate follows.
+        totals: totals of the window; None for a single scrape, which gives no rates.
     """
     if totals is None:
         return Phases()

@@ -1,9 +1,9 @@
-"""Quantiles of a cumulative histogram, as Prometheus' `compute_quantile` gives them, but honest at both ends.
+"""Quantiles of a cumulative histogram: those of Prometheus' `histogram_quantile`, except in the first bucket.
 
-Inside the histogram the value is interpolated linearly between the edges of the bucket that holds the rank. In the
-first bucket Prometheus would interpolate from 0: a server that decodes at 4 ms has every observation below vLLM's first
-edge of 10 ms and would be given a p99 that nobody measured. There the upper edge is given instead ("at most"). In the
-last bucket, which has no upper edge, both give the lower edge ("at least").
+Inside the histogram the value is interpolated linearly between the bounds of the bucket that holds the rank. In the
+first bucket Prometheus interpolates from 0, which invents a value: if a server decodes at 4 ms and the first bucket
+ends at 10 ms (vLLM 0.8 to 0.32), all observations are in it. There the upper bound is returned instead ("at most"). In
+the last bucket, which has no upper bound, both return the lower bound ("at least").
 """
 
 import bisect
@@ -17,20 +17,20 @@ QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """One quantile and the edges of the bucket that holds it. `upper` is None in the last bucket: it has none."""
+    """One quantile and the bounds of the bucket that holds it. `upper_bound` is None in the last bucket."""
 
     value: float
-    lower: float
-    upper: float | None
+    lower_bound: float
+    upper_bound: float | None
 
 
 def compute_quantile(quantile: float, upper_bounds: Sequence[float], cumulative: Sequence[float]) -> Quantile | None:
     """One quantile of a cumulative histogram.
 
     Args:
-        quantile: above 0, at most 1.
-        upper_bounds: of the buckets, in ascending order, the last one infinite.
-        cumulative: observations up to each bound.
+        quantile: its order, above 0, at most 1.
+        upper_bounds: upper bounds of the buckets in ascending order, the last one infinite.
+        cumulative: number of observations up to each bound.
 
     Returns:
         The quantile; None for a histogram without observations or without a finite bound.
@@ -41,9 +41,10 @@ def compute_quantile(quantile: float, upper_bounds: Sequence[float], cumulative:
     index = bisect.bisect_left(cumulative, rank)
     if index >= len(upper_bounds) - 1:
         return Quantile(upper_bounds[-2], upper_bounds[-2], None)
-    upper = upper_bounds[index]
+    upper_bound = upper_bounds[index]
     if index == 0:
-        return Quantile(upper, 0.0, upper)
-    lower = upper_bounds[index - 1]
+        return Quantile(upper_bound, 0.0, upper_bound)
+    lower_bound = upper_bounds[index - 1]
     below = cumulative[index - 1]
-    return Quantile(lower + (upper - lower) * ((rank - below) / (cumulative[index] - below)), lower, upper)
+    share = (rank - below) / (cumulative[index] - below)
+    return Quantile(lower_bound + (upper_bound - lower_bound) * share, lower_bound, upper_bound)

@@ -1,4 +1,4 @@
-"""What an engine holds and what waits for it: queue, KV cache, and the stall that no histogram shows while it lasts."""
+"""Queue and KV cache of an engine, and token stalls, which no histogram shows while they last."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from phasewatch.base.optional import divide, multiply
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Queue and cache of one engine; None where unknown. The names are those of the metrics."""
+    """Queue and KV cache of one engine; None where unknown. The names are those of the metrics."""
 
     requests_running: float | None = None
     requests_waiting: float | None = None
@@ -29,13 +29,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """When an engine last put out a token, as far as scrapes can tell.
+    """When an engine last generated a token, to the precision of the scrapes.
 
     Attributes:
-        tokens: tokens put out so far.
+        tokens: tokens generated so far.
         running: whether requests run.
-        since: monotonic time of the scrape that first showed these tokens, or first showed requests running.
-        watched: whether a scrape before that one is known, without which `since` says nothing.
+        since: monotonic time of the first scrape with this number of tokens, or of the first one with running requests.
+        watched: whether there was a scrape before that one; otherwise `since` is not meaningful.
     """
 
     tokens: float
@@ -45,15 +45,15 @@ class Progress:
 
 
 def measure_load(past: EngineHistory, capacity: float | None) -> Load:
-    """Queue and cache of an engine now and over its window.
+    """Queue and KV cache of an engine, now and over its window.
 
     Args:
         past: the window, scrape by scrape.
-        capacity: tokens that the KV cache holds.
+        capacity: capacity of the KV cache in tokens; None if unknown.
     """
     now = past.newest
     used = multiply(capacity, now.kv_cache_usage)
-    headroom = _headroom(capacity, used, compute_mean_prompt_tokens(past))
+    headroom = _compute_headroom(capacity, used, compute_mean_prompt_tokens(past))
     waiting = [
         (time, sample.requests_waiting)
         for time, sample in zip(past.times, past.samples, strict=True)
@@ -65,7 +65,7 @@ def measure_load(past: EngineHistory, capacity: float | None) -> Load:
         requests_waiting_peak=max((value for _, value in waiting), default=None),
         requests_waiting_growth_per_second=fit_slope(waiting),
         kv_cache_usage_ratio=now.kv_cache_usage,
-        kv_cache_usage_ratio_peak=_peak(sample.kv_cache_usage for sample in past.samples),
+        kv_cache_usage_ratio_peak=_find_peak(sample.kv_cache_usage for sample in past.samples),
         kv_cache_capacity_tokens=capacity,
         kv_cache_used_tokens=used,
         context_tokens=divide(used, now.requests_running),
@@ -76,7 +76,7 @@ def measure_load(past: EngineHistory, capacity: float | None) -> Load:
 
 
 def compute_mean_prompt_tokens(past: EngineHistory) -> float | None:
-    """Mean length of a prompt: of the requests that got their first token in the window, or else since the start."""
+    """Mean prompt length of the requests that got their first token in the window, or else since the server started."""
     for sample in (past.growth, past.newest):
         first = sample.time_to_first_token
         mean = divide(sample.prompt_tokens, first.count if first else None)
@@ -85,14 +85,17 @@ def compute_mean_prompt_tokens(past: EngineHistory) -> float | None:
     return None
 
 
-def _headroom(capacity: float | None, used: float | None, prompt: float | None) -> float | None:
-    """How many more requests of the mean prompt length fit; vLLM admits a request when its whole prompt does (0.22)."""
+def _compute_headroom(capacity: float | None, used: float | None, prompt: float | None) -> float | None:
+    """Number of further requests of mean prompt length that fit into the cache.
+
+    Assumes that a request is admitted once its whole prompt fits (vLLM 0.22).
+    """
     if capacity is None or used is None or prompt is None:
         return None
     return math.floor((capacity - used) / prompt)
 
 
-def _peak(values: Iterable[float | None]) -> float | None:
+def _find_peak(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
@@ -120,10 +123,10 @@ def advance_progress(before: Progress | None, sample: EngineSample, time: float)
 
 
 def measure_token_stall(progress: Progress | None, now: float) -> float | None:
-    """Seconds for which requests have run without a token; None while nothing runs.
+    """Seconds for which requests have been running without a new token; None while nothing runs.
 
-    The token may have come any time after the scrape before, so the true stall is longer by up to one interval. It
-    begins to count when requests begin to run: what an idle engine did before is no stall.
+    The last token may have come at any time since the previous scrape, so the true stall is up to one interval longer.
+    Counting starts when requests start to run: time in which the engine was idle is not a stall.
     """
     if progress is None or not progress.running or not progress.watched:
         return None

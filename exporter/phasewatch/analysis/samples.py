@@ -1,4 +1,4 @@
-"""What one page of metrics says, typed: an `EngineSample` for each model and engine."""
+"""The content of one page of metrics, typed: an `EngineSample` for each model and engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,8 +7,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, order=True)
 class EngineKey:
-    """Which engine a sample belongs to: a model, and the index of the engine (data-parallel rank) that serves it, None
-    where a server has no such index.
+    """The engine of a sample: the model, and the index of the engine (data-parallel rank) that serves it. `engine` is
+    None for servers without such an index.
     """
 
     model_name: str
@@ -17,9 +17,9 @@ class EngineKey:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A cumulative histogram: `upper_bounds` of its buckets in ascending order, `cumulative` the counts up to each.
+    """A cumulative histogram: `upper_bounds` of its buckets in ascending order, and `cumulative` counts up to each.
 
-    Both are empty for a histogram of which only the totals are read.
+    Both are empty if only the totals are read.
     """
 
     sum: float
@@ -30,14 +30,14 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class EngineSample:
-    """What one page says about one engine; None where the page says nothing.
+    """The figures of one engine on one page; None for those that the page does not have.
 
     Gauges: `requests_running`; `requests_waiting`, of which `requests_deferred` for reasons other than capacity;
     `kv_cache_usage` (0 to 1); `awake` (1, or 0 for an engine put to sleep). `created` is the Unix time at which the
-    counters began. `rejections` is the same for all engines of a model. Everything else counts up: tokens, requests,
-    operations and bytes as estimated by the server, and seconds, in histograms or in plain counters, whichever the
-    server has. `cache_config` holds the labels with which the server describes its KV cache; they mean something to its
-    backend alone.
+    counters began. `rejections` is the same for all engines of a model. All other fields are counters: tokens,
+    requests, seconds, and the server's own estimates of operations and bytes, in histograms or in plain counters,
+    whichever the server has. `cache_config` holds the labels with which the server describes its KV cache; only its
+    backend interprets them.
     """
 
     requests_running: float | None = None
@@ -79,7 +79,7 @@ GAUGES: Final = (
     "kv_cache_usage",
     "created",
 )
-"""Fields of `EngineSample` that may fall."""
+"""Fields of `EngineSample` that may decrease."""
 
 HISTOGRAMS: Final = tuple(field.name for field in fields(EngineSample) if field.type == Histogram | None)
 COUNTERS: Final = tuple(
@@ -89,9 +89,9 @@ COUNTERS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: what it says of each engine, and of the server that writes it.
+    """One page: its engines, and what it says about the server itself.
 
-    `process_start` is the Unix time at which the server's process started; only a single process exposes it.
+    `process_start` is the Unix time at which the server's process started; None if several processes write the page.
     `openmetrics` is the dialect: True for OpenMetrics, False for the text format.
     """
 

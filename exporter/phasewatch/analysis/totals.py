@@ -1,28 +1,27 @@
-"""What an engine did in each phase over a window, whichever way its server counts it."""
+"""Tokens, seconds and steps of one engine over a window, independent of how its server counts them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseTotals:
-    """Tokens and seconds of each phase, and steps, of one engine over a window. None where the server does not count.
+    """Totals of one engine over a window; None for those that the server does not count.
 
-    A backend fills it from histograms or from plain counters; the analysis needs nothing else of a page to know how
-    fast both phases are.
+    A backend fills them from histograms or from plain counters. They are all that the speeds of both phases need.
 
     Attributes:
         seconds: length of the window, above 0.
-        prefill_tokens: prompt tokens that the engine computed, cached and transferred ones excluded.
+        prefill_tokens: prompt tokens that the engine computed, excluding cached and transferred ones.
         prefill_seconds: time that requests spent in prefill, summed over requests.
-        timed_prefill_tokens: the computed prompt tokens that took `prefill_seconds`. A server that counts a request's
-            prefill time when it finishes counts other tokens here than in `prefill_tokens`.
-        decode_tokens: tokens after the first of each stream.
+        timed_prefill_tokens: the computed prompt tokens to which `prefill_seconds` belongs. They differ from
+            `prefill_tokens` if the server counts a request's prefill time only when the request finishes.
+        decode_tokens: generated tokens except the first of each stream.
         decode_seconds: time that streams spent between tokens, summed over streams.
-        decode_outputs: outputs of streams after their first; with speculative decoding one holds several tokens.
-        generated_tokens: all tokens put out, first ones included.
-        steps: steps of the engine that put out at least one token.
+        decode_outputs: outputs except the first of each stream; with speculative decoding one holds several tokens.
+        generated_tokens: all generated tokens, first ones included.
+        steps: engine steps that generated at least one token.
         prefix_cache_queries: prompt tokens looked up in the prefix cache.
-        prefix_cache_hits: those of them that were found.
+        prefix_cache_hits: prompt tokens found in the prefix cache.
     """
 
     seconds: float

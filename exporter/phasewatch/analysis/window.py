@@ -1,7 +1,8 @@
-"""The last minute of a target: a ring of pages, the growth of counters over it, and restarts.
+"""The window of a target: its recent pages, the growth of counters over them, and detection of restarts.
 
-Pure: time comes in with each page. A window never spans a restart of the server, a gap in what an engine reports, or a
-change of histogram buckets, so growth is never negative, never a guess, and never counts what happened before.
+Pure: times come with the pages. The history of an engine never spans a restart of the server, a gap in what the engine
+reports, or a change of histogram buckets. So growth is never negative, never estimated, and never includes anything
+from before the window.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,9 +12,9 @@ from typing import Final
 
 from phasewatch.analysis.samples import COUNTERS, HISTOGRAMS, EngineKey, EngineSample, Histogram, Page
 
-_LONGEST: Final = 1.25
-"""How far a window may exceed its nominal length. Scrapes are not exactly on time, so the page nearest to the nominal
-start is taken; but after a gap in the scrapes an old page must not stand in for it."""
+_MAX_STRETCH: Final = 1.25
+"""Longest window as a multiple of its nominal length. Scrapes are not exactly on time, so a window starts at the page
+nearest to the nominal start; but after a gap in the scrapes that must not be a page from long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,11 @@ class TimedPage:
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
-    """How far back the pages of one engine can be compared with the newest.
+    """How far back the samples of one engine can be compared with the newest one.
 
     Attributes:
-        since: time of the first page that has everything the later ones have, with the same buckets.
-        corrupt: histograms that took in an impossible observation, and the time of the page that showed it.
+        since: time of the first page that has all metrics of the later ones, with the same buckets.
+        corrupt: histograms with an impossible observation, and the time of the first page that includes it.
     """
 
     since: float
@@ -41,7 +42,7 @@ class Continuity:
 class PageWindow:
     """Pages of one target since its last restart, oldest first, and the continuity of each engine on the newest.
 
-    `restarts` counts the restarts that were seen. A gap that empties the window is not one.
+    `restarts` is the number of restarts seen. A gap that empties the window is not a restart.
     """
 
     pages: tuple[TimedPage, ...] = ()
@@ -56,9 +57,9 @@ class PageWindow:
 
 @dataclass(frozen=True)
 class EngineHistory:
-    """What one engine said at each comparable scrape of the window, oldest first, at least one.
+    """The comparable samples of one engine in the window, oldest first, at least one, with their monotonic times.
 
-    `corrupt` names the histograms that cannot be trusted over it.
+    `corrupt` names the histograms that include an impossible observation.
     """
 
     times: tuple[float, ...]
@@ -77,9 +78,9 @@ class EngineHistory:
 
     @cached_property
     def growth(self) -> EngineSample:
-        """Differences of the counters between the first and the last scrape.
+        """Increase of each counter from the first to the last scrape.
 
-        A field is None where either sample lacks it, as every field is for a single scrape. Gauges are None.
+        Gauges are None, and so is a counter that either sample lacks. For a single scrape all fields are None.
         """
         if len(self.times) < 2:  # noqa: PLR2004  # two ends
             return EngineSample()
@@ -96,16 +97,16 @@ def append_page(
     """The window with one more page.
 
     Args:
-        window: what was known before.
-        page: what the server says now.
+        window: the window before.
+        page: the new page.
         time: monotonic seconds at which the page was complete; later than every page in the window.
         length: nominal length of the window in seconds.
-        corrupt: histograms that took in an impossible observation since the page before, for reasons that only the
-            server's backend knows; a falling sum is noticed here.
+        corrupt: histograms that the backend knows to include an impossible observation since the previous page, by
+            engine. A falling sum is detected here.
 
     Returns:
-        A window that ends with this page and begins near `time - length`; it holds this page alone if the server
-        restarted since the page before.
+        A window that ends with this page and begins near `time - length`. It holds only this page if the server has
+        restarted since the previous one.
     """
     before = window.newest
     restart = before is not None and has_restarted(before, page)
@@ -117,43 +118,49 @@ def append_page(
     first = 0
     while first < len(pages) - 2 and abs(pages[first + 1].time - start) <= abs(pages[first].time - start):
         first += 1
-    if time - pages[first].time > length * _LONGEST:
+    if time - pages[first].time > length * _MAX_STRETCH:
         first += 1
     engines = {
-        key: _continue(window.engines.get(key), before.engines.get(key), sample, time, (corrupt or {}).get(key, ()))
+        key: _extend_continuity(
+            window.engines.get(key), before.engines.get(key), sample, time, (corrupt or {}).get(key, ())
+        )
         for key, sample in page.engines.items()
     }
     return PageWindow(pages[first:], engines, window.restarts)
 
 
-def _continue(
-    known: Continuity | None, before: EngineSample | None, after: EngineSample, time: float, impossible: Iterable[str]
+def _extend_continuity(
+    continuity: Continuity | None,
+    before: EngineSample | None,
+    after: EngineSample,
+    time: float,
+    impossible: Iterable[str],
 ) -> Continuity:
-    if known is None or before is None or not _covers(before, after):
+    if continuity is None or before is None or not _covers(before, after):
         return Continuity(time, {})
-    corrupt = dict.fromkeys((*_fallen_sums(before, after), *impossible), time)
-    return Continuity(known.since, {**known.corrupt, **corrupt} if corrupt else known.corrupt)
+    corrupt = dict.fromkeys((*_find_fallen_sums(before, after), *impossible), time)
+    return Continuity(continuity.since, {**continuity.corrupt, **corrupt} if corrupt else continuity.corrupt)
 
 
 def has_restarted(before: Page, after: Page) -> bool:
-    """Whether the server's counters began again between two pages: a start time changed or a counter fell.
+    """Whether the server's counters were reset between two pages: a start time has changed or a counter has fallen.
 
-    The sums of histograms do not count: they fall on a real vLLM without a restart (see `Continuity.corrupt`).
+    The sum of a histogram is no evidence: it may fall without a restart (vLLM 0.8 to 0.32, see `Continuity.corrupt`).
     """
-    if _changed(before.process_start, after.process_start):
+    if _has_changed(before.process_start, after.process_start):
         return True
     return any(
-        _changed(before.engines[key].created, sample.created) or _fell(before.engines[key], sample)
+        _has_changed(before.engines[key].created, sample.created) or _has_fallen(before.engines[key], sample)
         for key, sample in after.engines.items()
         if key in before.engines
     )
 
 
 def extract_history(window: PageWindow, key: EngineKey) -> EngineHistory:
-    """What an engine on the newest page said, back to the start of the window or to the last gap.
+    """The history of an engine on the newest page, back to the start of the window or to the last gap.
 
     Raises:
-        KeyError: the newest page does not speak of this engine.
+        KeyError: the newest page does not have this engine.
     """
     continuity = window.engines[key]
     pages = [timed for timed in window.pages if timed.time >= continuity.since]
@@ -165,7 +172,7 @@ def extract_history(window: PageWindow, key: EngineKey) -> EngineHistory:
 
 
 def subtract_counters(first: EngineSample, last: EngineSample, corrupt: frozenset[str] = frozenset()) -> EngineSample:
-    """The difference of the counters of two samples of one engine; histograms named in `corrupt` are left out."""
+    """The increase of the counters between two samples of one engine; None for histograms named in `corrupt`."""
     differences: dict[str, float | Histogram | None] = {}
     for name in COUNTERS:
         a, b = getattr(first, name), getattr(last, name)
@@ -177,16 +184,16 @@ def subtract_counters(first: EngineSample, last: EngineSample, corrupt: frozense
 
 
 def subtract_histograms(old: Histogram, new: Histogram) -> Histogram:
-    """The observations that a histogram took in between two samples with the same buckets."""
+    """The observations that were added to a histogram between two samples with the same buckets."""
     cumulative = tuple(b - a for a, b in zip(old.cumulative, new.cumulative, strict=True))
     return Histogram(new.sum - old.sum, new.count - old.count, new.upper_bounds, cumulative)
 
 
-def _changed(before: float | None, after: float | None) -> bool:
+def _has_changed(before: float | None, after: float | None) -> bool:
     return before is not None and after is not None and before != after
 
 
-def _fell(before: EngineSample, after: EngineSample) -> bool:
+def _has_fallen(before: EngineSample, after: EngineSample) -> bool:
     for name in COUNTERS:
         a, b = getattr(before, name), getattr(after, name)
         if a is not None and b is not None and b < a:
@@ -204,7 +211,7 @@ def _fell(before: EngineSample, after: EngineSample) -> bool:
 
 
 def _covers(before: EngineSample, after: EngineSample) -> bool:
-    """Whether a page has all that the next one has, so that the two can be compared."""
+    """Whether a sample has all metrics of the next one, with the same buckets, so that the two can be compared."""
     for name in (*COUNTERS, *HISTOGRAMS):
         new = getattr(after, name)
         if new is None:
@@ -215,8 +222,8 @@ def _covers(before: EngineSample, after: EngineSample) -> bool:
     return True
 
 
-def _fallen_sums(before: EngineSample, after: EngineSample) -> Iterator[str]:
-    """Histograms whose sum fell while their count did not: they took in a negative observation."""
+def _find_fallen_sums(before: EngineSample, after: EngineSample) -> Iterator[str]:
+    """Names of the histograms whose sum has fallen: they include a negative observation."""
     for name in HISTOGRAMS:
         old, new = getattr(before, name), getattr(after, name)
         if old is not None and new is not None and new.sum < old.sum:

@@ -1,4 +1,4 @@
-"""The kinds of servers. `BACKENDS` is the only list of them: a new one is a folder here and a line there."""
+"""The kinds of servers. `BACKENDS` is the only list of them: a new one is a folder here and an entry in it."""
 
 from typing import Final
 
@@ -11,10 +11,10 @@ BACKENDS: Final = (VLLM, OLLAMA)
 
 
 def find_backend(name: str) -> Backend:
-    """The backend of a name that the configuration has accepted."""
+    """The backend of a name that a valid configuration contains."""
     return {backend.name: backend for backend in BACKENDS}[name]
 
 
 def list_rules() -> Rules:
-    """What the configuration must know of each backend."""
+    """The rules of the configuration for each backend, by its name."""
     return {backend.name: backend.rules for backend in BACKENDS}

@@ -1,4 +1,4 @@
-"""What the rest of the program asks of a kind of server."""
+"""The interface of a kind of server to the rest of the program."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 
-if TYPE_CHECKING:  # `check` and `--help` do without httpx
+if TYPE_CHECKING:  # `check` and `--help` do not import httpx
     from phasewatch.base.errors import ScrapeError
     from phasewatch.scrape.http import Response
     from phasewatch.scrape.scraper import Scraper
@@ -21,23 +21,23 @@ Clock = Callable[[], float]
 
 
 class Recorder(Protocol):
-    """Asks a server for what a recording keeps."""
+    """Requests from a server what a recording stores."""
 
     async def fetch_facts(self) -> ServerFacts:
-        """What the server says of itself, for the header."""
+        """Request the server's facts about itself, for the header."""
 
     async def fetch(self) -> "Response":
-        """The page of one scrape.
+        """Request the page of one scrape.
 
         Raises:
-            ScrapeError: it could not be had.
+            ScrapeError: there was no complete response.
         """
 
     def parse_page(self, response: "Response") -> object:
-        """Whether the page can be used.
+        """Check that a response is a usable page.
 
         Raises:
-            ScrapeError: it cannot.
+            ScrapeError: it is not.
         """
 
     async def close(self) -> None:
@@ -45,11 +45,11 @@ class Recorder(Protocol):
 
 
 class Player(ABC):
-    """Runs the pipeline of `serve` over the scrapes of a recording."""
+    """Runs the scrapes of a recording through the pipeline of `serve`."""
 
     @abstractmethod
     def play(self, scrape: "Response | ScrapeError", timing: ScrapeTiming) -> TargetSnapshot:
-        """What is shown after one more scrape, whether it got a response or failed."""
+        """The snapshot after one more scrape, which got a response or failed."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Backend:
     """One kind of server.
 
     Attributes:
-        rules: for the configuration, with the name.
-        create_scraper: a scraper of a target, with a monotonic and a Unix clock.
-        explain_missing_decode_ceiling: words for why an engine has no decode ceiling, and which key would give it one.
+        rules: its rules of the configuration, with its name.
+        create_scraper: creates the scraper of a target, with a monotonic and a Unix clock.
+        explain_missing_decode_ceiling: says why an engine has no decode ceiling, and which key would provide it.
         explain_missing_prefill_ceiling: the same for prefill.
-        create_recorder: asks a target for what a recording keeps; None where there are no pages to record.
-        create_player: plays a target from the header of a recording; None where there are no recordings.
+        create_recorder: creates the recorder of a target; None for servers without a page to record.
+        create_player: creates the player of a recording, from a target and the header; None without recordings.
     """
 
     rules: BackendRules
@@ -74,5 +74,5 @@ class Backend:
 
     @property
     def name(self) -> str:
-        """The value of the key `backend`, and of the label."""
+        """The value of the key `backend` and of the `backend` label."""
         return self.rules.name

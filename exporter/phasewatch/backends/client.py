@@ -1,4 +1,4 @@
-"""What the clients of all servers share: one lazy connection, its headers, JSON, and the meaning of statuses."""
+"""Base of all clients: a lazily created HTTP client, its headers, JSON, and the meaning of statuses."""
 
 import json
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ import httpx
 
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.settings import Target
-from phasewatch.scrape.http import HTTP_OK, Response, get, new_client, post, read_authorization_header
+from phasewatch.scrape.http import HTTP_OK, Response, create_client, get, post, read_authorization_header
 
 JSON: Final = "application/json"
 
 
 class ServerClient:
-    """Asks one server.
+    """HTTP client of one server.
 
     Args:
         target: the server.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
     """
 
     def __init__(self, target: Target, transport: httpx.AsyncBaseTransport | None = None) -> None:
@@ -47,7 +47,7 @@ class ServerClient:
         return await post(client, path, body, headers=headers, deadline=deadline, limit=limit)
 
     async def get_json_or_none(self, path: str) -> Any:
-        """The JSON value at a path; None where there is none."""
+        """The JSON value at a path; None if there is no valid response."""
         try:
             response = await self.get(path)
         except ScrapeError:
@@ -61,19 +61,19 @@ class ServerClient:
 
     def _connect(self, accept: str) -> tuple[httpx.AsyncClient, dict[str, str]]:
         if self._client is None:
-            self._client = new_client(self._target.url, self._target.tls_config, self._transport)
+            self._client = create_client(self._target.url, self._target.tls_config, self._transport)
         return self._client, {"Accept": accept, **read_authorization_header(self._target.authorization)}
 
 
 def decode_page(response: Response) -> str:
-    """The text of a page of metrics, from a response of any status.
+    """The text of a page of metrics from a response of any status.
 
     Raises:
-        ScrapeError: `auth` or `http_status` for a status other than 200, `parse` for a text that is not UTF-8.
+        ScrapeError: `auth` or `http_status` for a status other than 200, `parse` for a body that is not UTF-8.
     """
     if response.status in {401, 403}:
         raise ScrapeError(Reason.AUTH, f"the server answered {response.status}: set authorization, or renew its secret")
-    if 300 <= response.status < 400:  # noqa: PLR2004  # the redirects
+    if 300 <= response.status < 400:  # noqa: PLR2004  # redirects
         raise ScrapeError(
             Reason.HTTP_STATUS,
             f"the server answered {response.status}: redirects are not followed, set url to its goal",
@@ -87,7 +87,7 @@ def decode_page(response: Response) -> str:
 
 
 def parse_json(body: bytes) -> Any:
-    """The value of a JSON text; None if it is not one."""
+    """The value of a JSON text; None if it is invalid."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -95,10 +95,10 @@ def parse_json(body: bytes) -> Any:
 
 
 def is_showable(text: str) -> bool:
-    """Whether a text can be encoded: JSON may hold half of a surrogate pair, with which no page can be written."""
+    """Whether a text can be encoded as UTF-8: one from JSON may contain half of a surrogate pair."""
     return text.encode(errors="ignore").decode() == text
 
 
 def get_text(value: Any) -> str | None:
-    """A JSON value if it is a text that can be shown."""
+    """A JSON value if it is a text that can be encoded, otherwise None."""
     return value if isinstance(value, str) and is_showable(value) else None

@@ -1,4 +1,4 @@
-"""Finds the devices of a target at run time, and logs once what is not known."""
+"""Discovers the devices of a target at run time, and logs each note about them once."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,22 +8,22 @@ import httpx
 
 from phasewatch.backends.equipment import detect_local_devices, is_local
 from phasewatch.base.errors import Reason, ScrapeError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.config.settings import Target
 from phasewatch.hardware.dcgm import parse_dcgm_page
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.hardware.reported import ReportedDevice
-from phasewatch.scrape.http import HTTP_OK, get, new_client
+from phasewatch.scrape.http import HTTP_OK, create_client, get
 
 RETRY_TICKS: Final = 4
 """Discovery is retried on every fourth tick (once a minute) while nothing has been found: drivers may start late,
 folders may be mounted late."""
 
 ResolveDevices = Callable[[Target, tuple[ReportedDevice, ...]], tuple[DeviceFacts, tuple[str, ...]]]
-"""The devices of a target and notes about them, from what drivers report; see `equipment.resolve_devices`."""
+"""Resolves the devices reported by drivers into facts and notes about them; see `equipment.resolve_devices`."""
 
 PAGE_LIMIT: Final = 4_000_000
-"""Bytes of a DCGM exporter's page: some kilobytes for each GPU."""
+"""Largest page of a DCGM exporter in bytes. It has some kilobytes for each GPU."""
 
 _ACCEPT: Final = {"Accept": "text/plain;version=0.0.4"}
 
@@ -32,9 +32,9 @@ class DeviceDiscovery:
     """Asks drivers, or a DCGM exporter, until the devices of one target are known.
 
     Args:
-        target: with the operator's settings, which come first.
-        resolve: how the backend combines them with what drivers report.
-        transport: stands in for the network in tests.
+        target: the target; its configured devices take precedence.
+        resolve: how the backend combines the configured devices with those that drivers report.
+        transport: replaces the network in tests.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class DeviceDiscovery:
         self._missing_driver: str | None = None
 
     async def discover(self) -> DeviceFacts | None:
-        """The devices; None if nothing has changed since the last look, or they cannot be known for the time being."""
+        """The devices; None if nothing has changed since the last tick, or if they cannot be determined at present."""
         before = self._facts
         self._ticks += 1
         if before is not None and (before.memory_bandwidth is not None or self._ticks % RETRY_TICKS):
@@ -66,10 +66,10 @@ class DeviceDiscovery:
         return None if facts == before else facts
 
     async def _ask_drivers(self) -> tuple[ReportedDevice, ...]:
-        """What drivers and a DCGM exporter tell, if the operator has not named the device.
+        """The devices that drivers or a DCGM exporter report; none if the device is configured by name.
 
         Raises:
-            ScrapeError: the DCGM exporter does not response.
+            ScrapeError: the DCGM exporter does not respond, or reports no device.
         """
         if self._target.device.name is not None:
             return ()
@@ -81,11 +81,11 @@ class DeviceDiscovery:
         return await self._ask_exporter(self._target.device_from) if self._target.device_from else ()
 
     async def _ask_exporter(self, url: str) -> tuple[ReportedDevice, ...]:
-        async with new_client(url, self._target.tls_config, self._transport) as client:
+        async with create_client(url, self._target.tls_config, self._transport) as client:
             response = await get(client, url, headers=_ACCEPT, deadline=self._target.timeout, limit=PAGE_LIMIT)
         if response.status != HTTP_OK:
-            raise ScrapeError(Reason.HTTP_STATUS, f"the server responseed {response.status} instead of 200")
-        # A large page takes long to read; the targets go on meanwhile.
+            raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {response.status} instead of 200")
+        # In a thread: a large page takes long to parse, and other targets must not wait.
         detected = await asyncio.to_thread(lambda: parse_dcgm_page(response.body.decode(errors="replace")))
         if not detected.devices:
             raise ScrapeError(Reason.NO_METRICS, detected.reason or "no device")
@@ -94,4 +94,4 @@ class DeviceDiscovery:
     def _log(self, note: str, *, once: str) -> None:
         if once not in self._logged:
             self._logged.add(once)
-            logger().info("device", target=self._target.name, note=note)
+            get_logger().info("device", target=self._target.name, note=note)

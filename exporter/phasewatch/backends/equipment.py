@@ -1,4 +1,4 @@
-"""What a target runs on and what its models cost, put together from configuration, drivers and files."""
+"""Devices of a target and costs of its models, from the configuration, drivers and files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,12 +22,12 @@ from phasewatch.models.sources.hub import find_in_hub_cache
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What a target runs on and what its models cost, as far as it is known.
+    """Devices of a target and costs of its models, as far as known.
 
     Attributes:
         device: the devices.
-        configured: the model in the configured folder; None where there is none.
-        models: found out for single models, by name.
+        configured: costs of the model in the configured folder; None without one.
+        models: costs of single models by name, from the files that the server has loaded.
     """
 
     device: DeviceFacts = field(default_factory=DeviceFacts)
@@ -38,42 +38,42 @@ class Equipment:
 def combine_model_costs(
     equipment: Equipment, settings: ModelSettings, model_name: str, cache_dtype: str | None
 ) -> ModelCosts:
-    """What one model costs, with the operator's figures in place of those found out.
+    """The costs of one model, with configured figures in place of discovered ones.
 
     Args:
-        equipment: what was found out.
-        settings: the operator's word.
-        model_name: as the server calls it.
-        cache_dtype: number format of its KV cache, if the server tells.
+        equipment: the discovered costs.
+        settings: the configured figures.
+        model_name: name of the model, as the server reports it.
+        cache_dtype: number format of its KV cache; None if the server does not report it.
     """
-    known = equipment.configured or equipment.models.get(model_name) or ModelCosts()
-    if known.kv_cache is not None and cache_dtype is not None and settings.kv_cache_dtype is None:
-        known = replace(known, kv_cache=apply_cache_dtype(known.kv_cache, cache_dtype))
-    return apply_model_settings(known, settings)
+    costs = equipment.configured or equipment.models.get(model_name) or ModelCosts()
+    if costs.kv_cache is not None and cache_dtype is not None and settings.kv_cache_dtype is None:
+        costs = replace(costs, kv_cache=apply_cache_dtype(costs.kv_cache, cache_dtype))
+    return apply_model_settings(costs, settings)
 
 
-def describe_unused_settings(found: ModelCosts, settings: ModelSettings, cache_dtype: str | None) -> tuple[str, ...]:
-    """What the operator and the server say of a model and is not used, in plain words.
+def describe_unused_settings(costs: ModelCosts, settings: ModelSettings, cache_dtype: str | None) -> tuple[str, ...]:
+    """Notes about configured or reported figures of a model that are not used.
 
     Args:
-        found: what was found out of the model.
-        settings: the operator's word.
-        cache_dtype: number format of its KV cache, if the server tells.
+        costs: the discovered costs of the model.
+        settings: the configured figures.
+        cache_dtype: number format of its KV cache; None if the server does not report it.
     """
-    parameters = describe_unfit_parameters(found, settings)
-    told = (parameters,) if parameters else ()
-    decided = settings.kv_cache_dtype is not None or settings.kv_cache_bytes_per_token is not None
-    if cache_dtype is None or is_known_cache_dtype(cache_dtype) or decided:
-        return told
-    unknown = (
+    unfit_parameters = describe_unfit_parameters(costs, settings)
+    notes = (unfit_parameters,) if unfit_parameters else ()
+    is_configured = settings.kv_cache_dtype is not None or settings.kv_cache_bytes_per_token is not None
+    if cache_dtype is None or is_known_cache_dtype(cache_dtype) or is_configured:
+        return notes
+    unknown_dtype = (
         f"the server keeps its KV cache as {shorten(cache_dtype)}, of which it is not known how wide it is: "
         "set model.kv_cache_bytes_per_token"
     )
-    return (*told, unknown)
+    return (*notes, unknown_dtype)
 
 
 def is_local(url: str) -> bool:
-    """Whether an address is on this machine: what its drivers tell is then true of the server."""
+    """Whether an address is on this machine, so that its drivers report the server's devices."""
     host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_loopback
@@ -82,7 +82,7 @@ def is_local(url: str) -> bool:
 
 
 def detect_local_devices() -> DetectedDevices:
-    """The GPUs of this machine, as their drivers tell."""
+    """The GPUs of this machine, as their drivers report them."""
     nvidia = detect_nvidia_devices()
     if nvidia.devices:
         return nvidia
@@ -96,29 +96,29 @@ def resolve_devices(
     """The devices of a target, and notes about them for the operator.
 
     Args:
-        target: with the operator's settings.
-        reported: by drivers or a DCGM exporter.
-        usual_layout: how this kind of server divides a model among several devices.
+        target: the target, with its configured devices.
+        reported: devices reported by drivers or a DCGM exporter.
+        usual_layout: how this kind of server divides a model among several devices by default.
     """
-    device = target.device
+    settings = target.device
     return combine_device_facts(
-        name=device.name,
-        memory=device.memory,
-        count=device.count,
-        layout=device.layout or usual_layout,
-        memory_bandwidth=device.memory_bandwidth,
-        flops=device.flops,
-        cpu_memory_bandwidth=device.cpu_memory_bandwidth,
+        name=settings.name,
+        memory=settings.memory,
+        count=settings.count,
+        layout=settings.layout or usual_layout,
+        memory_bandwidth=settings.memory_bandwidth,
+        flops=settings.flops,
+        cpu_memory_bandwidth=settings.cpu_memory_bandwidth,
         reported=reported,
         measured=load_stored_measurement().memory_bandwidth if is_local(target.url) else None,
     )
 
 
 def read_root_costs(root: str | None, cache_dtype: str) -> tuple[ModelCosts, tuple[str, ...]]:
-    """What a model costs by where the server has loaded it from, and in plain words why the rest is not known.
+    """The costs of a model from the files that the server has loaded, and notes on why other costs are unknown.
 
     Args:
-        root: path or hub id, as the server tells.
+        root: path or hub id of the model, as the server reports it; None if it does not.
         cache_dtype: see `read_folder_costs`.
     """
     folder = find_in_hub_cache(root) if root else None

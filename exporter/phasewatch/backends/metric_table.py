@@ -1,4 +1,4 @@
-"""The table by which a page of metrics is read: which upstream metric fills which field of an `EngineSample`."""
+"""The table for reading a page of metrics: which upstream metric fills which field of an `EngineSample`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class MetricKind(StrEnum):
-    """What a metric is upstream."""
+    """The type of a metric upstream."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -19,11 +19,11 @@ class MetricKind(StrEnum):
     """A histogram of which only `_sum` and `_count` are read."""
     INFO = "info"
     CREATED = "created"
-    """The time at which a counter began, as prometheus_client writes it beside the counter."""
+    """The Unix time at which a counter began, which prometheus_client exposes beside the counter."""
 
 
 class SamplePart(StrEnum):
-    """Which number of a metric one sample carries."""
+    """The part of a metric that a sample carries."""
 
     VALUE = "value"
     BUCKET = "bucket"
@@ -33,7 +33,7 @@ class SamplePart(StrEnum):
 
 
 class Combine(StrEnum):
-    """How samples that differ only in labels that are not kept (Ray's ReplicaId and WorkerId) become one number."""
+    """How samples that differ only in labels that are dropped (Ray's ReplicaId and WorkerId) become one number."""
 
     SUM = "sum"
     MAX = "max"
@@ -41,16 +41,16 @@ class Combine(StrEnum):
 
 @dataclass(frozen=True)
 class UpstreamMetric:
-    """One fact about an engine.
+    """One metric of an engine, under all its names.
 
     Attributes:
         field: attribute of `EngineSample` that it fills.
         kind: its type upstream.
         names: names without prefix and suffix, newest first, each with the releases that expose it by default.
-        where: labels a sample must carry to count.
-        highest: largest value that makes sense.
+        where: labels that a sample must have to be read.
+        combine: how several samples become one number.
         of_model: whether it is counted for all engines of a model together, without an engine label.
-        combine: how several samples become one.
+        highest: largest valid value of a gauge.
     """
 
     field: str
@@ -64,9 +64,9 @@ class UpstreamMetric:
 
 @dataclass(frozen=True, eq=False)
 class MetricSlot:
-    """Where one upstream sample belongs. Compared by identity: its table holds the only instances.
+    """The metric and part that an upstream sample belongs to. Compared by identity: its table has the only instances.
 
-    `rank` is 0 for the newest name; where a page carries two names of one fact, the lower rank counts.
+    `rank` is 0 for the newest name. If a page has one metric under two names, the lower rank is used.
     """
 
     metric: UpstreamMetric
@@ -76,7 +76,7 @@ class MetricSlot:
 
 _SUFFIXES: Final[Mapping[MetricKind, Mapping[str, SamplePart]]] = {
     MetricKind.GAUGE: {"": SamplePart.VALUE},
-    # Ray exported counters without _total for years.
+    # Ray has long exported counters without _total.
     MetricKind.COUNTER: {"_total": SamplePart.VALUE, "": SamplePart.VALUE},
     MetricKind.HISTOGRAM: {"_bucket": SamplePart.BUCKET, "_sum": SamplePart.SUM, "_count": SamplePart.COUNT},
     MetricKind.TOTALS: {"_sum": SamplePart.SUM, "_count": SamplePart.COUNT},
@@ -87,12 +87,12 @@ _SUFFIXES: Final[Mapping[MetricKind, Mapping[str, SamplePart]]] = {
 
 @dataclass(frozen=True, eq=False)
 class MetricTable:
-    """Every metric that is read from the pages of one kind of server.
+    """All metrics that are read from the pages of one kind of server.
 
     Attributes:
         metrics: the rows.
-        prefixes: with which the names of samples begin, one of them each; an empty one for names without a prefix.
-        absent: message for a good page that has none of these metrics: what is missing and what to check.
+        prefixes: possible prefixes of the names of samples; an empty one for names without a prefix.
+        absent: message for a valid page without any of these metrics: what is missing and what to check.
     """
 
     metrics: tuple[UpstreamMetric, ...]
@@ -101,7 +101,7 @@ class MetricTable:
 
     @cached_property
     def slots(self) -> Mapping[str, tuple[MetricSlot, ...]]:
-        """Slots by sample name without prefix. One name may fill several: see `UpstreamMetric.where`."""
+        """Slots by sample name without prefix. A name may have several, which differ in `UpstreamMetric.where`."""
         slots: dict[str, tuple[MetricSlot, ...]] = {}
         for name, slot in self._list_slots():
             slots[name] = (*slots.get(name, ()), slot)
@@ -109,19 +109,19 @@ class MetricTable:
 
     @cached_property
     def beginnings(self) -> tuple[str, ...]:
-        """How the lines of the samples begin."""
+        """Possible beginnings of the lines to read."""
         bare = self.slots if "" in self.prefixes else ()
         return (*filter(None, self.prefixes), *bare)
 
     @cached_property
     def numbers(self) -> Mapping[str, tuple[MetricSlot, ...]]:
-        """Slots of single numbers by the field that they fill, newest name first."""
+        """Slots of plain numbers by the field that they fill, newest name first."""
         slots = {metric.field: self._rank_slots(metric, SamplePart.VALUE) for metric in self.metrics}
         return {name: ranked for name, ranked in slots.items() if ranked}
 
     @cached_property
     def histograms(self) -> Mapping[str, tuple[tuple[MetricSlot, MetricSlot, MetricSlot | None], ...]]:
-        """Slots of sum, count and, where they are read, buckets by the field that they fill, newest name first."""
+        """Slots of sum, count and buckets (None if not read) by the field that they fill, newest name first."""
         return {
             metric.field: tuple(
                 zip(
@@ -136,7 +136,7 @@ class MetricTable:
         }
 
     def find_slot(self, sample_name: str, labels: Mapping[str, str]) -> MetricSlot | None:
-        """The slot of a sample in any of its dialects; None for one that is not read."""
+        """The slot of a sample, in any dialect; None for a sample that is not read."""
         for prefix in self.prefixes:
             if sample_name.startswith(prefix):
                 for slot in self.slots.get(sample_name.removeprefix(prefix), ()):

@@ -1,4 +1,4 @@
-"""Words for why an engine has no ceiling: which key of the configuration would give it one."""
+"""Explanations of why an engine has no ceiling, with the key of the configuration that would provide it."""
 
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.snapshot.engine import EngineSnapshot
@@ -6,15 +6,15 @@ from phasewatch.snapshot.models import ModelSnapshot
 
 
 def explain_missing_decode_ceiling(engine: EngineSnapshot, _: ModelSnapshot | None) -> str:
-    """For a server whose device and model the operator may have to name."""
+    """Why decode has no ceiling, for a server whose device and model may have to be configured."""
     ceiling = engine.ceiling
     device = bool(ceiling.device_memory_bandwidth_bytes_per_second)
-    keys = [key for key, known in (("`device`", device), ("`model`", knows_weights(ceiling))) if not known]
+    keys = [key for key, is_known in (("`device`", device), ("`model`", knows_weights(ceiling))) if not is_known]
     return f"no ceiling: set {' and '.join(keys or ['`model`'])} in the configuration"
 
 
 def explain_missing_prefill_ceiling(engine: EngineSnapshot) -> str:
-    """For a server whose device and model the operator may have to name."""
+    """Why prefill has no ceiling, for a server whose device and model may have to be configured."""
     ceiling = engine.ceiling
     compute, weights = bool(ceiling.device_flops_per_second), knows_weights(ceiling)
     if not compute and not ceiling.device_memory_bandwidth_bytes_per_second:
@@ -29,5 +29,5 @@ def explain_missing_prefill_ceiling(engine: EngineSnapshot) -> str:
 
 
 def knows_weights(ceiling: Ceiling) -> bool:
-    """Whether the size of the weights is known, all of them or those that a step reads."""
+    """Whether the size of all weights, or of those that a step reads, is known."""
     return ceiling.weight_read_bytes is not None or bool(ceiling.weight_bytes)

@@ -1,4 +1,4 @@
-"""Asks a server whose /metrics is a page of Prometheus metrics about its engines."""
+"""Client of a server that exposes Prometheus metrics about its engines at /metrics."""
 
 from abc import abstractmethod
 from typing import Final
@@ -14,19 +14,19 @@ from phasewatch.scrape.http import Response
 from phasewatch.snapshot.target import ServerFacts
 
 _ACCEPT: Final = "text/plain;version=0.0.4"
-"""Asked for OpenMetrics without UTF-8 names, vLLM's prometheus_client (0.22 and newer) turns the colons of samples into
-underscores but not those of families."""
+"""The text format. If asked for OpenMetrics without UTF-8 names, vLLM's prometheus_client (0.22 and newer) replaces the
+colons of sample names by underscores, but not those of family names."""
 
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 class PageClient(ServerClient):
-    """Asks one server for its page, and for what it says of itself.
+    """Requests the page of one server, and its facts about itself.
 
     Args:
         target: the server.
         table: the metrics to read.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
     """
 
     def __init__(self, target: Target, table: MetricTable, transport: httpx.AsyncBaseTransport | None = None) -> None:
@@ -34,15 +34,15 @@ class PageClient(ServerClient):
         self._reader = PageReader(table)
 
     async def fetch(self) -> Response:
-        """Get the page of metrics.
+        """Request the page of metrics.
 
         Raises:
-            ScrapeError: it could not be had.
+            ScrapeError: there was no complete response.
         """
         return await self.get("/metrics", _ACCEPT)
 
     def parse_page(self, response: Response) -> Page:
-        """Turn a response into a typed page.
+        """Parse a response into a typed page.
 
         Raises:
             ScrapeError: it is not a page of this server's metrics.
@@ -51,13 +51,13 @@ class PageClient(ServerClient):
 
     @abstractmethod
     async def fetch_facts(self) -> ServerFacts:
-        """Ask for the version, the models and the server's settings. What it does not answer stays empty."""
+        """Request the version, the models and the server's settings. Whatever it does not respond to stays empty."""
 
 
 def parse_page(reader: PageReader, response: Response) -> Page:
-    """Turn a response of any status into a typed page, live or from a recording.
+    """Parse a response of any status, live or recorded, into a typed page.
 
     Raises:
-        ScrapeError: it is not a page of the metrics that the reader knows.
+        ScrapeError: it is not a page of the metrics in the reader's table.
     """
     return reader.read(decode_page(response), openmetrics=response.content_type.startswith(_OPENMETRICS))

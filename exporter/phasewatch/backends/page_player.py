@@ -1,4 +1,4 @@
-"""Plays a recording of a server with a page of metrics through the pipeline of `serve`."""
+"""Runs a recording of a server with a page of metrics through the pipeline of `serve`."""
 
 from dataclasses import replace
 
@@ -19,14 +19,14 @@ from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 
 
 class PagePlayer(Player):
-    """One target that a recording plays.
+    """One target whose scrapes come from a recording.
 
     Args:
-        target: gives the name, the window and what is known of the server; its address is not contacted.
-        facts: what the recorded server said of itself. Live it is asked again after a restart; a recording has one set.
+        target: the name, the window and the configured figures of the server; its address is not contacted.
+        facts: the recorded server's facts about itself. They are kept over restarts: a recording has only one set.
         table: the metrics to read.
-        rules: what the backend knows about them.
-        device: from the configuration: this machine's devices are not those of the recording.
+        rules: the backend's rules for their counters.
+        device: the configured devices; those of this machine are not those of the recording.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class PagePlayer(Player):
         self._state = PageState(equipment=Equipment(device, None if path is None else read_folder_costs(path)[0]))
 
     def play(self, scrape: Response | ScrapeError, timing: ScrapeTiming) -> TargetSnapshot:
-        """What is shown after one more scrape."""
+        """The snapshot after one more scrape."""
         try:
             page = self._parse(scrape)
         except ScrapeError as error:
             self._state = fold_failure(self._state, error, timing)
         else:
-            known = replace(self._state, facts=self._facts)
-            self._state = replace(fold_page(known, page, timing, self._target, self._rules), facts=self._facts)
+            before = replace(self._state, facts=self._facts)
+            self._state = replace(fold_page(before, page, timing, self._target, self._rules), facts=self._facts)
         return build_snapshot(self._state, self._target)
 
     def _parse(self, scrape: Response | ScrapeError) -> Page:

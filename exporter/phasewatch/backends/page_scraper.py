@@ -1,4 +1,4 @@
-"""Watches a server by its page of metrics, and now and then by what it says of itself."""
+"""Watches a server by its page of metrics, and periodically checks its facts, devices and models."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from phasewatch.backends.equipment import describe_unused_settings, read_root_co
 from phasewatch.backends.page_client import PageClient
 from phasewatch.backends.page_state import PageRules, PageState, build_snapshot, fold_failure, fold_page
 from phasewatch.base.errors import ScrapeError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.config.settings import Target
 from phasewatch.hardware.facts import DeviceLayout
 from phasewatch.models.costs import ModelCosts
@@ -21,19 +21,19 @@ from phasewatch.snapshot.health import Health, ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts
 
 FACTS_INTERVAL: Final = 15.0
-"""Seconds between checks whether a server's version and models are known; it is asked only if they are not."""
+"""Seconds between checks whether a server's version and models are known; they are requested only if they are not."""
 
 
 class PageScraper(Scraper):
-    """One server with a page of metrics, and what is known of it.
+    """Watches one server with a page of metrics.
 
     Args:
         target: the server.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
-        client: asks the server.
-        rules: what its backend knows about its counters.
-        discovery: finds its devices.
+        client: client of the server.
+        rules: the backend's rules for its counters.
+        discovery: discovers its devices.
     """
 
     def __init__(
@@ -55,30 +55,30 @@ class PageScraper(Scraper):
         self._logged_models: set[tuple[str, tuple[str, ...]]] = set()
         self._logged_replicas = False
 
-    def jobs(self) -> Sequence[Job]:
-        """The scrape, and the look at facts."""
-        return (*super().jobs(), Job("facts", self.refresh_facts, FACTS_INTERVAL))
+    def list_jobs(self) -> Sequence[Job]:
+        """The scrape, and the check of facts and equipment."""
+        return (*super().list_jobs(), Job("facts", self.refresh_facts, FACTS_INTERVAL))
 
     async def refresh_facts(self) -> None:
-        """Ask the server for its version and models if they are not known, as after a start or a restart; then find out
-        what it runs on, and what the models cost.
+        """Request the server's version and models if they are unknown, as after a start or a restart. Then determine
+        its devices and the costs of its models.
         """
         await self._until_closed(self._refresh_facts())
         if self._state.health.answered:
             await self._until_closed(self._refresh_equipment())
 
-    def _health(self) -> Health:
+    def _get_health(self) -> Health:
         return self._state.health
 
     async def _read(self, sent: float) -> None:
         response = await self._client.fetch()
         done = self._clock()
-        # A large page takes long to read; /metrics and the other targets go on meanwhile.
+        # In a thread: a large page takes long to parse, and neither /metrics nor other targets must wait.
         page = await asyncio.to_thread(self._client.parse_page, response)
         timing = ScrapeTiming(sent, done, self._wall_clock())
         self._show(fold_page(self._state, page, timing, self.target, self._rules))
 
-    def _take_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
+    def _record_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
         self._show(fold_failure(self._state, error, timing))
 
     async def _disconnect(self) -> None:
@@ -90,10 +90,10 @@ class PageScraper(Scraper):
             return
         try:
             reported = await self._client.fetch_facts()
-        except Exception:  # noqa: BLE001  # facts are a convenience, whatever is wrong with them
-            logger().debug("facts cannot be had", target=self.target.name, exc_info=True)
+        except Exception:  # noqa: BLE001  # facts are optional, so no error may end the task
+            get_logger().debug("facts cannot be had", target=self.target.name, exc_info=True)
             return
-        if self._state.facts == facts:  # otherwise the server has restarted while it was asked
+        if self._state.facts == facts:  # otherwise the server has restarted in the meantime
             merged = ServerFacts(reported.version or facts.version, reported.models or facts.models, reported.server)
             self._show(replace(self._state, facts=merged))
 
@@ -104,34 +104,34 @@ class PageScraper(Scraper):
                 self._equip(device=device)
             self._log_suspected_replicas()
             await self._refresh_costs()
-        except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
-            logger().error("equipment broke", target=self.target.name, exc_info=True)
+        except Exception:  # noqa: BLE001  # a bug of the exporter must not end the watch
+            get_logger().error("equipment broke", target=self.target.name, exc_info=True)
 
     async def _refresh_costs(self) -> None:
         self._ticks += 1
         path = self.target.model.path
         if path is not None:
-            if self._is_wanted(self._state.equipment.configured):
-                dtype = self._cache_dtype(None)
+            if self._needs_costs(self._state.equipment.configured):
+                dtype = self._find_cache_dtype(None)
                 costs, unknown = await asyncio.to_thread(read_folder_costs, path, dtype or AUTO)
                 self._equip(configured=costs)
                 self._log_model(str(path), (*unknown, *describe_unused_settings(costs, self.target.model, dtype)))
             return
         for name, served in self._state.facts.models.items():
-            if self._is_wanted(self._state.equipment.models.get(name)):
-                dtype = self._cache_dtype(name)
+            if self._needs_costs(self._state.equipment.models.get(name)):
+                dtype = self._find_cache_dtype(name)
                 costs, unknown = await asyncio.to_thread(read_root_costs, served.root, dtype or AUTO)
                 self._equip(models={**self._state.equipment.models, name: costs})
-                if self.target.model.weights is not None:  # whoever gives their size knows that there are no files
+                if self.target.model.weights is not None:  # if the size is configured, files are not expected
                     unknown = ()
                 self._log_model(name, (*unknown, *describe_unused_settings(costs, self.target.model, dtype)))
 
-    def _is_wanted(self, costs: ModelCosts | None) -> bool:
-        """Whether to look for a model: for the first time, or now and then if there was nothing."""
+    def _needs_costs(self, costs: ModelCosts | None) -> bool:
+        """Whether to look for the files of a model: the first time, and on every fourth tick until they are found."""
         return costs is None or (costs == ModelCosts() and self._ticks % RETRY_TICKS == 0)
 
-    def _cache_dtype(self, model: str | None) -> str | None:
-        """Number format of the KV cache of a model, or of the first one: as configured, else as the server reports."""
+    def _find_cache_dtype(self, model: str | None) -> str | None:
+        """Number format of a model's KV cache, configured or else reported by the server; None for the first model."""
         page = self._state.window.newest
         reported = (
             sample.cache_config.get("cache_dtype")
@@ -144,13 +144,13 @@ class PageScraper(Scraper):
         self._show(replace(self._state, equipment=replace(self._state.equipment, **changes)))
 
     def _log_model(self, model: str, notes: tuple[str, ...]) -> None:
-        """One line for each model, and that only once: a restart of the server says nothing new of its files."""
+        """Log the notes about a model, the same ones only once: they are found again after a restart of the server."""
         if notes and (model, notes) not in self._logged_models:
             self._logged_models.add((model, notes))
-            logger().info("model", target=self.target.name, model=model, note="; ".join(notes))
+            get_logger().info("model", target=self.target.name, model=model, note="; ".join(notes))
 
     def _log_suspected_replicas(self) -> None:
-        """As many engines as devices are rather copies of the model, each on one, than all of them on all devices."""
+        """Log a hint if there are as many engines as devices: then each device probably has a replica of its own."""
         device, page = self._state.equipment.device, self._state.window.newest
         engines = len(page.engines) if page else 0
         if self._logged_replicas or device.layout is not DeviceLayout.TENSOR or not 1 < device.count == engines:
@@ -160,7 +160,7 @@ class PageScraper(Scraper):
             f"device.count is taken for {device.count} devices of each of the {engines} engines: "
             "set device.layout to replica if each has one of its own"
         )
-        logger().info("device", target=self.target.name, note=note)
+        get_logger().info("device", target=self.target.name, note=note)
 
     def _show(self, state: PageState) -> None:
         self._state = state

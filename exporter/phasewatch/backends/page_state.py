@@ -1,8 +1,8 @@
-"""The state of a target that exposes a page of metrics, and how each scrape changes it: `serve` and `replay` share it.
+"""The state of a target with a page of metrics, and how each scrape changes it. Shared by `serve` and `replay`.
 
-A scrape is either a page or a failure. Folding one into a `PageState` gives the next state; `build_snapshot` turns a
-state into what /metrics shows. Nothing here reads a clock or a network, and nothing here knows a server by name: what
-only the server's backend knows about its own counters comes as `PageRules`.
+A scrape is either a page or a failure. Folding it into a `PageState` gives the next state; `build_snapshot` turns a
+state into what /metrics exposes. Pure functions, the same for every kind of server: whatever depends on how a server
+counts is passed in as `PageRules`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,13 +34,13 @@ from phasewatch.snapshot.target import ServerFacts, TargetSnapshot, create_snaps
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What else is known when the samples of one engine are read.
+    """What a backend's rules may need besides the history of an engine.
 
     Attributes:
         page: the newest page.
         sample: the engine's sample on it.
-        api_servers: API server processes behind the address, as the operator says; None where they do not.
-        version: as the server reports it; None if unknown.
+        api_servers: configured number of API server processes behind the address; None if not configured.
+        version: the server's version, as it reports it; None if unknown.
     """
 
     page: Page
@@ -51,14 +51,14 @@ class PageContext:
 
 @dataclass(frozen=True)
 class PageRules:
-    """What a backend knows about the counters on its pages, as pure functions.
+    """A backend's rules for the counters on its pages, as pure functions.
 
     Attributes:
         measure_totals: tokens and seconds of each phase over a history; None for a single scrape.
         count_interval_steps: engine steps from each scrape of a history to the next, None where unknown.
-        read_kv_cache_capacity: tokens that the KV cache of an engine holds; None if unknown.
-        find_corrupt_histograms: histograms that took in an impossible observation between two samples, apart from those
-            whose sum fell.
+        read_kv_cache_capacity: capacity of an engine's KV cache in tokens; None if unknown.
+        find_corrupt_histograms: names of histograms with an impossible observation between two samples, except those
+            whose sum has fallen.
     """
 
     measure_totals: Callable[[EngineHistory, PageContext], PhaseTotals | None]
@@ -69,16 +69,16 @@ class PageRules:
 
 @dataclass(frozen=True, slots=True)
 class EngineAnalysis:
-    """What one scrape taught about one engine, computed once.
+    """All figures of one engine after a scrape, computed once per scrape.
 
     Attributes:
         past: the window, scrape by scrape.
-        phases: both phases over it.
-        latencies: over it.
-        load: queue and KV cache, now and over it.
-        interval_steps: engine steps from each scrape of it to the next.
-        progress: when the engine last put out a token; None for a page that does not count tokens.
-        saturation: the state, after this scrape.
+        phases: both phases over the window.
+        latencies: latencies over the window.
+        load: queue and KV cache, now and over the window.
+        interval_steps: engine steps from each scrape of the window to the next.
+        progress: when the engine last generated a token; None for a page that does not count tokens.
+        saturation: the saturation state after this scrape.
     """
 
     past: EngineHistory
@@ -92,7 +92,7 @@ class EngineAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """Everything known of a target. What it runs on outlives a restart; what its models cost is looked up again."""
+    """The state of a target. A restart of the server clears all but health, devices and the configured model."""
 
     health: Health = field(default_factory=Health)
     facts: ServerFacts = field(default_factory=ServerFacts)
@@ -102,26 +102,28 @@ class PageState:
 
 
 def fold_page(state: PageState, page: Page, timing: ScrapeTiming, target: Target, rules: PageRules) -> PageState:
-    """The state after a scrape that gave a page. After a restart of the server nothing older is kept."""
-    window = append_page(state.window, page, timing.done, target.window, _find_corrupt(state.window, page, rules))
+    """The state after a successful scrape. If the server has restarted, nothing older is kept, see `PageState`."""
+    window = append_page(
+        state.window, page, timing.done, target.window, _find_corrupt_histograms(state.window, page, rules)
+    )
     restarted = window.restarts != state.window.restarts
-    known = _forget_server(state) if restarted else state
+    before = _forget_server(state) if restarted else state
     return replace(
-        known,
+        before,
         health=record_success(state.health, timing),
         window=window,
-        engines={key: _analyse_engine(key, page, window, known, target, rules) for key in page.engines},
+        engines={key: _analyse_engine(key, page, window, before, target, rules) for key in page.engines},
     )
 
 
 def fold_failure(state: PageState, error: ScrapeError, timing: ScrapeTiming) -> PageState:
-    """The state after a scrape that failed.
+    """The state after a failed scrape.
 
-    Counters outlive a scrape that came too late, so the window is kept; it covers the gap. A refused connection means
-    that the server's process is gone: whatever comes after it starts from nothing.
+    After a timeout, for example, the counters go on, so the window is kept and will cover the gap. A refused connection
+    means that the server's process has ended: everything after it starts from nothing.
     """
-    known = _forget_server(state) if error.reason is Reason.CONNECT else state
-    return replace(known, health=record_failure(state.health, error, timing))
+    before = _forget_server(state) if error.reason is Reason.CONNECT else state
+    return replace(before, health=record_failure(state.health, error, timing))
 
 
 def _forget_server(state: PageState) -> PageState:
@@ -130,7 +132,7 @@ def _forget_server(state: PageState) -> PageState:
 
 
 def build_snapshot(state: PageState, target: Target) -> TargetSnapshot:
-    """What is to be shown of a target. While it is down nothing about its engines is."""
+    """The snapshot of a target; without engines while it is down."""
     snapshot = create_snapshot(target, state.health)
     if not snapshot.up:
         return snapshot
@@ -141,7 +143,7 @@ def build_snapshot(state: PageState, target: Target) -> TargetSnapshot:
     return replace(snapshot, facts=state.facts, engines=engines)
 
 
-def _find_corrupt(window: PageWindow, page: Page, rules: PageRules) -> Mapping[EngineKey, Iterable[str]]:
+def _find_corrupt_histograms(window: PageWindow, page: Page, rules: PageRules) -> Mapping[EngineKey, Iterable[str]]:
     before = window.newest
     if before is None:
         return {}
@@ -150,11 +152,11 @@ def _find_corrupt(window: PageWindow, page: Page, rules: PageRules) -> Mapping[E
 
 
 def _analyse_engine(
-    key: EngineKey, page: Page, window: PageWindow, known: PageState, target: Target, rules: PageRules
+    key: EngineKey, page: Page, window: PageWindow, state: PageState, target: Target, rules: PageRules
 ) -> EngineAnalysis:
-    """What the newest page taught about an engine, on top of what was known before it."""
-    before, past = known.engines.get(key), extract_history(window, key)
-    context = PageContext(page, page.engines[key], target.server.api_servers, known.facts.version)
+    """The analysis of an engine on the newest page, with `state` as it was before that page."""
+    before, past = state.engines.get(key), extract_history(window, key)
+    context = PageContext(page, page.engines[key], target.server.api_servers, state.facts.version)
     capacity = rules.read_kv_cache_capacity(context)
     recent = select_recent(past, target.saturation.memory)
     return EngineAnalysis(
@@ -169,14 +171,14 @@ def _analyse_engine(
             recent,
             compute_phases(rules.measure_totals(recent, context)),
             prompt_share=divide(compute_mean_prompt_tokens(past), capacity),
-            server=_combine_server_settings(target.server, known.facts.server),
+            server=_combine_server_settings(target.server, state.facts.server),
             settings=target.saturation,
         ),
     )
 
 
 def _combine_server_settings(configured: ServerSettings, reported: ServerSettings) -> ServerSettings:
-    """The server's settings: what the operator says, else what the server reports."""
+    """The server's settings: configured ones, or else those that the server reports."""
     return ServerSettings(
         max_num_seqs=configured.max_num_seqs or reported.max_num_seqs,
         max_num_batched_tokens=configured.max_num_batched_tokens or reported.max_num_batched_tokens,

@@ -1,61 +1,34 @@
-"""A page of metrics in, typed samples of each engine out, for any server that writes the format.
+"""Parser for pages of metrics: text in, typed samples of each engine out, for any server that writes the format.
 
-Only the samples named in the backend's `MetricTable` are read; everything else on the page is passed over unparsed,
-which makes reading cheap enough for an interval of a second. Samples are known by their own name and labels: `# TYPE`
-lines are ignored, because the front ends of one server disagree about families (vLLM 0.22 to 0.32).
+Everything on the page that is not in the backend's `MetricTable` is skipped, which makes parsing cheap enough for an
+interval of one second.
 """
 
-import contextlib
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
-from phasewatch.backends.metric_table import Combine, MetricKind, MetricSlot, MetricTable, SamplePart
+from phasewatch.backends.metric_table import Combine, MetricSlot, MetricTable, SamplePart
+from phasewatch.backends.prometheus_series import (
+    NOT_READ,
+    PROCESS_START,
+    Series,
+    SeriesIdentity,
+    is_sample_line,
+    parse_series,
+    parse_value,
+    split_line,
+)
 from phasewatch.base.errors import Reason, ScrapeError
 
-PROCESS_START: Final = "process_start_time_seconds"
-"""Exposed by single-process servers only: its change is a restart."""
-
-MOST_ENGINES: Final = 256
-"""Models times data-parallel ranks on one page; a page with more is not a single server's own."""
-
-LONGEST_SERIES: Final = 16_384
-"""Characters of one series' name and labels; vLLM's longest, `cache_config_info`, has about 1,300."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Series:
-    """One series of interest, compared by identity. `slot` is None for the process start time."""
-
-    name: str
-    labels: Mapping[str, str]
-    slot: MetricSlot | None
-    key: EngineKey
-    upper_bound: float
-    combine: Combine
-
-    def identity(self) -> "_Identity":
-        """Equal for the same series in whatever order its labels are written, and under whatever prefix."""
-        return self.slot, frozenset(self.labels.items())
-
-
-_Identity = tuple[MetricSlot | None, frozenset[tuple[str, str]]]
-
-_SPACE: Final = r"[ \t]*+"
-_LABEL: Final = rf'([a-zA-Z_][a-zA-Z0-9_]*+){_SPACE}={_SPACE}"((?:[^"\\]|\\.)*+)"{_SPACE}'
-_SERIES: Final = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)(?:{_SPACE}\{{({_SPACE}(?:{_LABEL},?{_SPACE})*+)\}})?")
-_LABELS: Final = re.compile(_LABEL)
-_REST: Final = re.compile(r"[ \t]+(\S+)(?:[ \t]+\S+)?(?:[ \t]+#[ \t].*)?[ \t\r]*")
-_ESCAPE: Final = re.compile(r"\\(.)")
-_ANY_SAMPLE: Final = re.compile(rf"(?:{_SERIES.pattern}{_REST.pattern})|[ \t\r]*")
-_NOT_READ: Final = _Series("", {}, None, EngineKey("", ""), 0.0, Combine.SUM)
+MAX_ENGINES: Final = 256
+"""Models times data-parallel ranks on one page. A page with more does not come from a single server."""
 
 
 class PageReader:
-    """Reads the pages of one server, and remembers its series from page to page so that labels are parsed once.
+    """Parses the pages of one server. Series are cached from page to page, so that labels are parsed once.
 
     Args:
         table: the metrics to read.
@@ -64,8 +37,8 @@ class PageReader:
     def __init__(self, table: MetricTable) -> None:
         self._table = table
         self._beginnings = (*table.beginnings, PROCESS_START)
-        self._by_text: dict[str, _Series] = {}
-        self._by_identity: dict[_Identity, _Series] = {}
+        self._by_text: dict[str, Series] = {}
+        self._by_identity: dict[SeriesIdentity, Series] = {}
 
     def read(self, text: str, *, openmetrics: bool = False) -> Page:
         """Parse a page.
@@ -75,116 +48,56 @@ class PageReader:
             openmetrics: whether the server called it OpenMetrics, which must end with `# EOF`.
 
         Raises:
-            ScrapeError: `parse` for a page that is cut off, malformed, holds a series twice or an impossible number in
-                a counter; `no_metrics` for a good page with none of the table's metrics. (Before its first request a
-                server may expose nothing but its cache configuration, vLLM 0.8: then there are no engines, and nothing
-                is wrong.)
+            ScrapeError: `parse` for a page that is truncated or malformed, or has a series twice or an impossible value
+                of a counter; `no_metrics` for a valid page without any of the table's metrics. A page with nothing but
+                the cache configuration is valid and has no engines (vLLM 0.8 before its first request).
         """
         ended = text.rstrip().endswith("# EOF")
         if openmetrics and not ended:
             raise ScrapeError(Reason.PARSE, "the page is cut off: an OpenMetrics page must end with # EOF")
         if text and not text.endswith("\n"):
             raise ScrapeError(Reason.PARSE, "the page is cut off: its last line has no end")
-        values: dict[_Series, float] = {}
-        by_text: dict[str, _Series] = {}
-        first_seen: dict[_Identity, _Series] = {}
+        values: dict[Series, float] = {}
+        by_text: dict[str, Series] = {}
+        first_seen: dict[SeriesIdentity, Series] = {}
         for number, line in enumerate(text.split("\n"), start=1):
             if not line.startswith(self._beginnings):
                 continue
             series_text, _, value_text = line.rpartition(" ")
             series = self._by_text.get(series_text)
             if series is None:
-                series_text, value_text = _split(line, number)
+                series_text, value_text = split_line(line, number)
                 series = self._find(series_text, number, first_seen)
             by_text[series_text] = series
-            if series is _NOT_READ:
+            if series is NOT_READ:
                 continue
             if series in values:
                 raise ScrapeError(Reason.PARSE, f"line {number}: the page holds a series of {series.name} twice")
-            values[series] = _parse_value(series, value_text, number)
+            values[series] = parse_value(series, value_text, number)
         if by_text.keys() != self._by_text.keys():
             self._by_text = by_text
-            self._by_identity = {series.identity(): series for series in values}
+            self._by_identity = {series.identify(): series for series in values}
         if not any(series.slot for series in values):
             raise _explain_absence(text, self._table)
-        return _assemble(values, self._table, openmetrics=ended)
+        return _assemble_page(values, self._table, openmetrics=ended)
 
-    def _find(self, text: str, number: int, first_seen: dict[_Identity, _Series]) -> _Series:
-        series = self._by_text.get(text) or _parse_series(text, number, self._table)
-        if series is _NOT_READ:
+    def _find(self, text: str, number: int, first_seen: dict[SeriesIdentity, Series]) -> Series:
+        series = self._by_text.get(text) or parse_series(text, number, self._table)
+        if series is NOT_READ:
             return series
-        identity = series.identity()
+        identity = series.identify()
         return self._by_identity.get(identity) or first_seen.setdefault(identity, series)
-
-
-def _split(line: str, number: int) -> tuple[str, str]:
-    """Series and value of a line, with a timestamp and an exemplar taken off."""
-    series = _SERIES.match(line)
-    rest = _REST.fullmatch(line, series.end()) if series else None
-    if series is None or rest is None or series.end() > LONGEST_SERIES:
-        raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
-    return series[0], rest[1]
-
-
-def _parse_series(text: str, number: int, table: MetricTable) -> _Series:
-    match = _SERIES.fullmatch(text)
-    if match is None:
-        raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
-    name = match[1]
-    labels = {label[1]: _unescape(label[2]) for label in _LABELS.finditer(match[2] or "")}
-    slot = table.find_slot(name, labels)
-    if slot is None and name != PROCESS_START:
-        return _NOT_READ
-    bucket = slot is not None and slot.part is SamplePart.BUCKET
-    upper_bound = _parse_number(labels.get("le", ""), name, number) if bucket else 0.0
-    key = EngineKey(labels.get("model_name", ""), labels.get("engine", "0"))
-    return _Series(name, labels, slot, key, upper_bound, _choose_combination(slot, labels))
-
-
-def _choose_combination(slot: MetricSlot | None, labels: Mapping[str, str]) -> Combine:
-    if slot is None:
-        return Combine.MAX
-    if slot.metric.kind is MetricKind.GAUGE and "pid" in labels:
-        # prometheus_client's multiprocess gauges without a mode (vLLM up to 0.10): each process shows its own view of
-        # the same engine.
-        return Combine.MAX
-    return slot.metric.combine
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text
-
-
-def _parse_number(text: str, name: str, number: int) -> float:
-    if "_" not in text and text.isascii():  # Python takes more for a number than the format does
-        with contextlib.suppress(ValueError):
-            return float(text)
-    raise ScrapeError(Reason.PARSE, f"line {number}: the value of {name} is no number")
-
-
-def _parse_value(series: _Series, text: str, number: int) -> float:
-    """The value; NaN for a gauge that says nothing sensible, which is then left out."""
-    value = _parse_number(text, series.name, number)
-    if 0 <= value < math.inf and (series.slot is None or value <= series.slot.metric.highest):
-        return value
-    if series.slot is None or series.slot.metric.kind is MetricKind.GAUGE:
-        return math.nan
-    if series.slot.part is SamplePart.SUM and math.isfinite(value):
-        # A sum may fall: vLLM records minus the uptime as the queue time of a request that fails before it is scheduled
-        # (0.8 to 0.32).
-        return value
-    raise ScrapeError(Reason.PARSE, f"line {number}: {series.name} is {value}, which no counter can be")
 
 
 @dataclass(slots=True)
 class _Draft:
-    """The numbers of one engine while a page is read."""
+    """The numbers of one engine while its page is being read. `buckets`: cumulative counts by upper bound."""
 
     numbers: dict[MetricSlot, float] = field(default_factory=dict)
     by_process: set[MetricSlot] = field(default_factory=set)
     buckets: dict[MetricSlot, dict[float, float]] = field(default_factory=dict)
 
-    def add(self, series: _Series, slot: MetricSlot, value: float) -> None:
+    def add(self, series: Series, slot: MetricSlot, value: float) -> None:
         if slot.part is SamplePart.BUCKET:
             counts = self.buckets.setdefault(slot, {})
             counts[series.upper_bound] = counts.get(series.upper_bound, 0.0) + value
@@ -196,10 +109,10 @@ class _Draft:
             self.numbers[slot] = value + self.numbers.get(slot, 0.0)
 
 
-def _assemble(values: Mapping[_Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
+def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
     process_start: float | None = None
     drafts: dict[EngineKey, _Draft] = {}
-    of_model: list[tuple[_Series, MetricSlot, float]] = []
+    of_model: list[tuple[Series, MetricSlot, float]] = []
     configs: list[Mapping[str, str]] = []
     for series, value in values.items():
         slot = series.slot
@@ -216,15 +129,15 @@ def _assemble(values: Mapping[_Series, float], table: MetricTable, *, openmetric
             if draft is None:
                 draft = drafts[series.key] = _Draft()
             draft.add(series, slot, value)
-    _share_with_engines(of_model, drafts)
-    if len(drafts) > MOST_ENGINES:
-        raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MOST_ENGINES}")
+    _add_model_counters(of_model, drafts)
+    if len(drafts) > MAX_ENGINES:
+        raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MAX_ENGINES}")
     engines = {key: _build_sample(drafts[key], table, _find_config(configs, key, drafts)) for key in sorted(drafts)}
     return Page(process_start, openmetrics, engines)
 
 
-def _share_with_engines(of_model: list[tuple[_Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
-    """Give what is counted for a model to each of its engines."""
+def _add_model_counters(of_model: list[tuple[Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:
+    """Add what is counted for a model as a whole to each of its engines."""
     for series, slot, value in of_model:
         for key, draft in drafts.items():
             if key.model_name == series.key.model_name:
@@ -234,8 +147,8 @@ def _share_with_engines(of_model: list[tuple[_Series, MetricSlot, float]], draft
 def _find_config(
     configs: list[Mapping[str, str]], key: EngineKey, drafts: Mapping[EngineKey, _Draft]
 ) -> Mapping[str, str]:
-    """The cache configuration of an engine. It names no model, so it is joined where only one model has that engine,
-    and where a single replica (Ray) writes it.
+    """The cache configuration of an engine. It has no model label, so it is used only if a single model has an engine
+    of this index, and if a single replica (Ray) exposes it.
     """
     if sum(other.engine == key.engine for other in drafts) > 1:
         return {}
@@ -247,12 +160,12 @@ def _build_sample(draft: _Draft, table: MetricTable, cache_config: Mapping[str, 
     fields: dict[str, float | Histogram | None] = {}
     for name, slots in table.numbers.items():
         present = [slot for slot in slots if slot in draft.numbers]
-        # vLLM 0.10 shows the KV usage that each process last saw under the new name, the engine's under the old one.
+        # vLLM 0.10 exposes the KV usage that each process saw last under the new name, the engine's under the old one.
         present.sort(key=lambda slot: slot in draft.by_process)
         fields[name] = draft.numbers[present[0]] if present else None
     for name, alternatives in table.histograms.items():
         fields[name] = next(filter(None, (_build_histogram(draft, *slots) for slots in alternatives)), None)
-    return EngineSample(cache_config=cache_config, **fields)  # type: ignore[arg-type]  # the table gives the right type
+    return EngineSample(cache_config=cache_config, **fields)  # type: ignore[arg-type]  # the table ensures the type
 
 
 def _build_histogram(
@@ -267,9 +180,9 @@ def _build_histogram(
 
 
 def _explain_absence(text: str, table: MetricTable) -> ScrapeError:
-    """The error for a page with none of the table's metrics, or for a text that is not a page of metrics at all."""
+    """The error for a page without any of the table's metrics, or for a text that is not a page of metrics."""
     for number, line in enumerate(_list_sample_lines(text), start=1):
-        if not _ANY_SAMPLE.fullmatch(line):
+        if not is_sample_line(line):
             return ScrapeError(Reason.PARSE, f"this is no page of metrics (sample {number} is malformed)")
     return ScrapeError(Reason.NO_METRICS, table.absent)
 

@@ -1,1 +1,1 @@
-"""What every other package may use: errors, units, logging, and arithmetic over unknown figures."""
+"""Shared by all other packages: errors, units, logging, and arithmetic with unknown figures."""

@@ -4,12 +4,12 @@ PhaseWatchError
 ├── ConfigError      the configuration is invalid; carries every problem found
 ├── ScrapeError      a scrape failed; carries one `Reason`
 ├── RecordingError   a recording cannot be read or written
-├── BindError        the listen address cannot be taken
+├── BindError        the program cannot listen on the configured address
 ├── AssetError       the shipped dashboards and rules cannot be found or written out
-├── DemoError        what the demo needs is not there
+├── DemoError        something that the demo needs is missing
 ├── MeasurementError the memory of this machine cannot be measured (hardware.measure)
-├── ModelError       a model's files do not tell what is asked; becomes a reason in words (models.errors)
-└── ProbeError       a probe failed; carries one `ProbeReason` (ollama.answer)
+├── ModelError       a figure of a model cannot be determined from its files (models.errors)
+└── ProbeError       a probe failed; carries one `ProbeReason` (backends.ollama.probes.response)
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a scrape failed: the `reason` label of `llm_target_scrape_errors_total`, and the same word in logs."""
+    """Why a scrape failed: the `reason` label of `llm_target_scrape_errors_total`, and `reason` in log lines."""
 
     CONNECT = "connect"
     TIMEOUT = "timeout"
@@ -31,12 +31,12 @@ class Reason(StrEnum):
 
 
 class PhaseWatchError(Exception):
-    """Base of every error that the program raises on purpose."""
+    """Base class of all errors that the program raises on purpose."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a configuration: `path` names the key, `message` says what is expected there."""
+    """One mistake in a configuration, or a note about it: `path` names the key, `message` says what is expected."""
 
     path: str
     message: str
@@ -49,7 +49,7 @@ class ConfigError(PhaseWatchError):
     """The configuration is invalid.
 
     Args:
-        problems: every mistake found.
+        problems: all mistakes found.
     """
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -62,7 +62,7 @@ class ScrapeError(PhaseWatchError):
 
     Args:
         reason: the class of the failure.
-        message: what is wrong and what to do; never holds a credential or a part of the server's answer.
+        message: what is wrong and what to do. Never contains a credential or a part of the server's response.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -80,8 +80,8 @@ class AssetError(PhaseWatchError):
 
 
 class DemoError(PhaseWatchError):
-    """What the demo needs is not there."""
+    """Something that the demo needs is missing."""
 
 
 class BindError(PhaseWatchError):
-    """The listen address cannot be taken."""
+    """The program cannot listen on the configured address."""

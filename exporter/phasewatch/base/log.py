@@ -1,4 +1,4 @@
-"""Logs to standard error, as logfmt or JSON, for our own lines and those of the libraries alike."""
+"""Logging to standard error as logfmt or JSON, the same for the program's own lines and those of libraries."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ import structlog
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("logfmt", "json")
 
-# httpx writes the full address of each request at INFO; APScheduler a line per overrun, which is counted instead.
+# httpx logs the full address of each request at INFO; APScheduler logs each overrun, which a metric counts instead.
 _LIBRARY_LEVELS: Final = {"httpx": "WARNING", "httpcore": "WARNING", "apscheduler": "ERROR", "uvicorn": "WARNING"}
 
 
@@ -54,7 +54,7 @@ def configure(level: str, log_format: str) -> None:
         logging.getLogger(name).setLevel(library_level)
 
 
-def logger() -> structlog.typing.FilteringBoundLogger:
+def get_logger() -> structlog.typing.FilteringBoundLogger:
     """The program's logger."""
     bound: structlog.typing.FilteringBoundLogger = structlog.get_logger("phasewatch")
     return bound

@@ -12,7 +12,7 @@ def multiply(a: float | None, b: float | None) -> float | None:
 
 
 def divide(numerator: float | None, denominator: float | None) -> float | None:
-    """Numerator / denominator; None as well where the denominator is not above 0."""
+    """Numerator / denominator; also None if the denominator is not above 0."""
     if numerator is None or denominator is None or denominator <= 0:
         return None
     return numerator / denominator

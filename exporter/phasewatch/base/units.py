@@ -1,6 +1,6 @@
-"""Quantities as people write them in a configuration, turned into base units.
+"""Quantities as written in a configuration, converted to base units, and durations formatted for people.
 
-Prefixes kilo to peta are decimal (`GB` is 10**9 bytes, as hardware vendors count); `Ki` to `Pi` are binary.
+Prefixes `k` to `P` are decimal (`GB` is 10**9 bytes, as hardware vendors count); `Ki` to `Pi` are binary.
 """
 
 import re
@@ -27,8 +27,8 @@ _PREFIXES: Final = {
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(k|[KMGTP]i?)?([A-Za-z/]+)")
 
 
-def shown(value: object) -> str:
-    """A wrong value in a message. Lists, mappings and addresses are only named: they may hold a password."""
+def describe_value(value: object) -> str:
+    """An invalid value as text for a message. Lists, mappings and addresses may hold a password: only their type."""
     if isinstance(value, list):
         return "a list"
     if isinstance(value, str) and "://" in value:
@@ -36,62 +36,62 @@ def shown(value: object) -> str:
     return "a mapping" if isinstance(value, dict) else repr(value)
 
 
-def duration(value: object) -> float:
+def parse_duration(value: object) -> float:
     """Seconds in a duration such as `5s`, `500ms`, `1m` or `1h30m`.
 
     Raises:
-        ValueError: no duration; the message says what is expected.
+        ValueError: not a duration; the message says what is expected.
     """
     seconds = inf
     if isinstance(value, str) and _DURATION.fullmatch(value):
         seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in _DURATION_PART.findall(value))
     if seconds == inf:
-        raise ValueError(f"expected a duration such as 5s, 500ms or 1m, found {shown(value)}")
+        raise ValueError(f"expected a duration such as 5s, 500ms or 1m, found {describe_value(value)}")
     return seconds
 
 
-def _quantity(value: object, unit: str, expected: str) -> float:
+def _parse_quantity(value: object, unit: str, expected: str) -> float:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or match[3] != unit:
-        raise ValueError(f"expected {expected}, found {shown(value)}")
+        raise ValueError(f"expected {expected}, found {describe_value(value)}")
     amount = float(match[1]) * _PREFIXES[match[2] or ""]
     if not 0 < amount < inf:
-        raise ValueError(f"expected {expected}, found {shown(value)}")
+        raise ValueError(f"expected {expected}, found {describe_value(value)}")
     return amount
 
 
-def size(value: object) -> float:
+def parse_size(value: object) -> float:
     """Bytes in a size such as `16.06GB` or `12GiB`.
 
     Raises:
-        ValueError: no size; the message says what is expected.
+        ValueError: not a size; the message says what is expected.
     """
-    return _quantity(value, "B", "a size such as 16.06GB or 12GiB")
+    return _parse_quantity(value, "B", "a size such as 16.06GB or 12GiB")
 
 
-def bandwidth(value: object) -> float:
+def parse_bandwidth(value: object) -> float:
     """Bytes per second in a bandwidth such as `864GB/s`.
 
     Raises:
-        ValueError: no bandwidth; the message says what is expected.
+        ValueError: not a bandwidth; the message says what is expected.
     """
-    return _quantity(value, "B/s", "a bandwidth such as 864GB/s")
+    return _parse_quantity(value, "B/s", "a bandwidth such as 864GB/s")
 
 
-def compute(value: object) -> float:
-    """Floating point operations per second in a figure such as `362TFLOPS`.
+def parse_compute_rate(value: object) -> float:
+    """Floating-point operations per second in a compute rate such as `362TFLOPS`.
 
     Raises:
-        ValueError: no such figure; the message says what is expected.
+        ValueError: not a compute rate; the message says what is expected.
     """
-    return _quantity(value, "FLOPS", "a compute rate such as 362TFLOPS")
+    return _parse_quantity(value, "FLOPS", "a compute rate such as 362TFLOPS")
 
 
-def human_duration(seconds: float) -> str:
-    """A duration for people: `250ms`, `5.4s`, `42s`, `3m 5s`, `2h 10m`."""
+def format_duration(seconds: float) -> str:
+    """A duration in at most two units: `250ms`, `5.4s`, `42s`, `3m 5s`, `2h 10m`."""
     if 0 < seconds < 1:
         return f"{seconds * 1000:.0f}ms"
-    if seconds < 10:  # noqa: PLR2004  # above, tenths tell nothing
+    if seconds < 10:  # noqa: PLR2004  # tenths do not matter above
         return f"{seconds:.2g}s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes == 0:

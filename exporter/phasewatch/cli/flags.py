@@ -108,7 +108,7 @@ parse_replay_format = create_choice_parser("json", "openmetrics")
 def parse_duration(value: str) -> float:
     """Parse a duration above 0, in seconds."""
     try:
-        seconds = units.duration(value)
+        seconds = units.parse_duration(value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if seconds <= 0:
@@ -130,7 +130,7 @@ def create_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
 def parse_size(value: str) -> float:
     """Parse a size, in bytes."""
     try:
-        return units.size(value)
+        return units.parse_size(value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

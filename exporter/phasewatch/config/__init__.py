@@ -1,1 +1,1 @@
-"""The configuration: schema, resolution into settings, and the checks beyond single keys."""
+"""The configuration: its schema, resolution into settings, and checks across keys."""

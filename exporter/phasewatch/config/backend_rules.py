@@ -1,4 +1,4 @@
-"""What the configuration must know of each kind of server. The backends provide it: they lie above this package."""
+"""Rules of the configuration that depend on the kind of server. Backends define them: they lie above this package."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class BackendRules:
-    """The configuration's view of one kind of server.
+    """The rules for one kind of server.
 
     Attributes:
         name: the value of the key `backend`.
-        default_url: address that is watched where there is no configuration file; None for none.
-        least_interval: shortest interval, in seconds, that a target takes over from the whole file.
-        interval_note: why a target should not be scraped more often; shown where its own interval is shorter.
-        unused_keys: keys of a target that are accepted and have no effect, with the note about each.
-        refused_keys: keys of `model` that the server itself reports, with the complaint about each.
+        default_url: address that is watched if there is no configuration file; None for none.
+        least_interval: shortest interval, in seconds, that a target inherits from the whole file.
+        interval_note: why a target should not be scraped more often; the note if its own interval is shorter.
+        unused_keys: keys of a target that are accepted without effect, with a note about each.
+        refused_keys: keys of `model` that are refused because the server reports them, with an error about each.
     """
 
     name: str
@@ -26,4 +26,4 @@ class BackendRules:
 
 
 Rules = Mapping[str, BackendRules]
-"""The rules of every kind of server, by its name."""
+"""Rules by the name of the backend."""

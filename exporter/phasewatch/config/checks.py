@@ -1,4 +1,4 @@
-"""What is wrong or worth a line in a configuration beyond single keys: names, contradictions, keys without use."""
+"""Checks across keys: repeated names and contradictions, which are errors, and notes, for example about unused keys."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,11 +9,12 @@ from typing import Any
 from phasewatch.base import units
 from phasewatch.base.errors import Problem
 from phasewatch.config.backend_rules import BackendRules, Rules
-from phasewatch.config.schema import LONGEST, FileSchema, TargetSchema
+from phasewatch.config.schema import FileSchema, TargetSchema
+from phasewatch.config.values import MAX_DURATION
 
 
 def find_repeated_names(targets: object) -> Iterator[Problem]:
-    """Looks at the raw list, so that a repeated name is reported together with mistakes elsewhere."""
+    """Names used by two targets. Works on the raw list, so that they are reported together with all other mistakes."""
     first_use: dict[str, int] = {}
     for index, target in enumerate(targets if isinstance(targets, list) else ()):
         name = target.get("name") if isinstance(target, dict) else None
@@ -25,8 +26,8 @@ def find_repeated_names(targets: object) -> Iterator[Problem]:
 
 
 def find_contradictions(raw: dict[Any, Any], rules: Rules) -> Iterator[Problem]:
-    """Keys that are right alone and wrong together. Looks at the raw keys, to be told with all other mistakes; what is
-    wrong alone is passed over here.
+    """Keys that are valid alone but not together. Works on the raw keys, so that contradictions are reported with all
+    other mistakes; keys that are invalid alone are ignored here.
     """
     targets = raw.get("targets")
     for index, target in enumerate(targets if isinstance(targets, list) else ()):
@@ -42,21 +43,21 @@ def find_contradictions(raw: dict[Any, Any], rules: Rules) -> Iterator[Problem]:
 
 
 def _find_rule(target: dict[Any, Any], rules: Rules) -> BackendRules:
-    """The rules for a target; those of a kind without any of its own where its backend is wrong."""
+    """The rules for a target; empty ones if its backend is invalid."""
     name = target.get("backend")
     rule = rules.get(name) if isinstance(name, str) else None
     return rule or BackendRules("")
 
 
 def _find_short_window(target: dict[Any, Any], raw: dict[Any, Any], path: str) -> Iterator[Problem]:
-    interval = _get_seconds(_choose(target, raw, "interval"), "interval")
-    window = _get_seconds(_choose(target, raw, "window"), "window")
+    interval = _get_seconds(_choose_value(target, raw, "interval"), "interval")
+    window = _get_seconds(_choose_value(target, raw, "window"), "window")
     if window < interval:
-        given = "found" if _choose(target, raw, "window") is not None else "but the default is"
+        origin = "found" if _choose_value(target, raw, "window") is not None else "but the default is"
         yield Problem(
             f"{path}.window",
-            f"expected at least the interval of {units.human_duration(interval)}, "
-            f"{given} {units.human_duration(window)}: one window must hold two scrapes",
+            f"expected at least the interval of {units.format_duration(interval)}, "
+            f"{origin} {units.format_duration(window)}: one window must hold two scrapes",
         )
 
 
@@ -79,29 +80,29 @@ def _find_refused_keys(target: dict[Any, Any], path: str, rule: BackendRules) ->
             yield Problem(f"{path}.model.{key}", rule.refused_keys[key])
 
 
-def _choose(target: dict[Any, Any], raw: dict[Any, Any], key: str) -> object:
-    """What a target says, or else the file; null says nothing."""
-    own = target.get(key)
-    return raw.get(key) if own is None else own
+def _choose_value(target: dict[Any, Any], raw: dict[Any, Any], key: str) -> object:
+    """The target's value of a key, or else the file's. null counts as not given."""
+    value = target.get(key)
+    return raw.get(key) if value is None else value
 
 
 def _get_seconds(value: object, key: str) -> float:
-    """The seconds of a key; the default where it is not given, or wrong and reported as such elsewhere."""
+    """A duration in seconds; the key's default if it is not given, or invalid, which is reported elsewhere."""
     default: float = FileSchema.model_fields[key].get_default()
     with contextlib.suppress(ValueError):
-        seconds = default if value is None else units.duration(value)
-        if 0 < seconds <= LONGEST:
+        seconds = default if value is None else units.parse_duration(value)
+        if 0 < seconds <= MAX_DURATION:
             return seconds
     return default
 
 
 def find_notes(file: FileSchema, rules: Rules, base: Path) -> Iterator[Problem]:
-    """What is not a mistake, but worth a line.
+    """Notes: what is valid, but probably not intended.
 
     Args:
         file: the configuration.
-        rules: of the kinds of servers.
-        base: where relative paths start.
+        rules: rules of each kind of server.
+        base: folder that relative paths start from.
     """
     for index, target in enumerate(file.targets):
         path = f"targets[{index}]"
@@ -120,26 +121,26 @@ def find_notes(file: FileSchema, rules: Rules, base: Path) -> Iterator[Problem]:
 
 def _find_probe_notes(target: TargetSchema, path: str, rule: BackendRules) -> Iterator[Problem]:
     if target.interval is not None and target.interval < rule.least_interval:
-        least = units.human_duration(rule.least_interval)
+        least = units.format_duration(rule.least_interval)
         yield Problem(f"{path}.interval", f"less than {least}: {rule.interval_note}")
     if target.probe is not None and target.probe.load and not target.probe.models:
         yield Problem(f"{path}.probe.load", "loads nothing by itself: name the models it is meant for in probe.models")
 
 
 def _find_device_notes(target: TargetSchema, path: str) -> Iterator[Problem]:
-    """A name that means nothing is a note, because a server without a ceiling is watched all the same."""
+    """An unknown device is a note, not an error: without a ceiling the server can still be watched."""
     device = target.device
     if device is None or device.name is None or device.memory_bandwidth is not None:
         return
-    from phasewatch.hardware.wording import describe_unknown_device  # noqa: PLC0415  # reads the table, which most files do not need
+    from phasewatch.hardware.wording import describe_unknown_device  # noqa: PLC0415  # loads the table of devices, which most files do not need
 
-    wrong = describe_unknown_device(device.name, device.memory)
-    if wrong is not None:
-        yield Problem(f"{path}.device.name", wrong)
+    note = describe_unknown_device(device.name, device.memory)
+    if note is not None:
+        yield Problem(f"{path}.device.name", note)
 
 
 def _check_folder(path: str, folder: Path) -> Iterator[Problem]:
-    """A folder may be mounted later, as above."""
+    """A note, not an error: the folder may be mounted later."""
     try:
         mode = folder.stat().st_mode
         if not S_ISDIR(mode):
@@ -151,9 +152,9 @@ def _check_folder(path: str, folder: Path) -> Iterator[Problem]:
 
 
 def _check_readable(path: str, file: Path) -> Iterator[Problem]:
-    """A secret may be mounted later, so this is a note; it gives the system's word and never the value."""
+    """A note, not an error: the file may be mounted later. It has the operating system's message, never the content."""
     try:
-        if not file.exists() or file.is_file():  # opening a pipe would wait for its other end
+        if not file.exists() or file.is_file():  # opening a pipe would block until its other end is opened
             file.open("rb").close()
     except OSError as error:
         yield Problem(path, f"cannot be read now: {error.strerror}")

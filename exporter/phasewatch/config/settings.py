@@ -1,7 +1,7 @@
-"""The resolved configuration: frozen dataclasses in base units, which is all that the rest of the program sees.
+"""The resolved configuration: frozen dataclasses in base units, the only form that the rest of the program uses.
 
-Their fields are the keys of the schema, under the same names (`resolve` holds the two together). Defaults stand in the
-schema alone; a field has one here only where None or nothing means that the operator said nothing.
+Their fields have the names of the keys in the schema (`resolve` enforces it). Defaults are defined in the schema; here
+a field has one only if None, or an empty value, means that the operator has not given it.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from phasewatch.models.settings import ModelSettings
 
 @dataclass(frozen=True)
 class Authorization:
-    """How to authenticate to a target: the scheme, and the file that holds the secret, read again for each request."""
+    """How to authenticate to a target: the scheme, and the file with the secret, which is read for each request."""
 
     type: str
-    credentials_file: Path = field(repr=False)  # people put the secret itself there
+    credentials_file: Path = field(repr=False)  # people write the secret itself here by mistake
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,16 @@ class TlsConfig:
 
 @dataclass(frozen=True)
 class DeviceSettings:
-    """The devices of a target in the operator's words; None where they say nothing.
+    """The devices of a target as configured; None where not given.
 
     Attributes:
-        name: of the device, as drivers or vendors write it.
-        count: how many there are.
-        memory: bytes of each, which tells devices of the same name apart.
-        layout: how the model is divided among them.
-        memory_bandwidth: bytes per second of each.
-        flops: dense operations per second of each, at the precision of the model.
-        cpu_memory_bandwidth: bytes per second of the host's memory.
+        name: name of the device, as drivers or vendors write it.
+        count: number of devices.
+        memory: memory of each device in bytes, to distinguish devices of the same name.
+        layout: how the model is divided among the devices.
+        memory_bandwidth: memory bandwidth of each device, bytes per second.
+        flops: dense operations per second of each device at the precision of the model.
+        cpu_memory_bandwidth: bandwidth of host memory, bytes per second.
     """
 
     name: str | None = None
@@ -59,10 +59,10 @@ class ModelProbeSettings:
     """The probes of one Ollama model.
 
     Attributes:
-        name: as the server calls it; empty for models that the configuration does not name.
-        enabled: whether it is probed at all.
-        load: whether a probe may load it while nothing else is loaded.
-        options: options of the runner that the model is loaded with, to be sent with each probe.
+        name: name of the model, as the server reports it; empty for models that the configuration does not name.
+        enabled: whether the model is probed at all.
+        load: whether a probe may load the model if no model is loaded.
+        options: options of the runner that the model is loaded with; sent with each probe.
     """
 
     name: str
@@ -73,16 +73,16 @@ class ModelProbeSettings:
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """How an Ollama is probed; durations in seconds.
+    """How an Ollama server is probed; durations in seconds.
 
     Attributes:
-        enabled: whether it is.
-        interval: between two probes of a model.
-        long_interval: between two long probes of a model.
-        timeout: until a response must be complete.
+        enabled: whether it is probed at all.
+        interval: time between two probes of a model.
+        long_interval: time between two long probes of a model.
+        timeout: time within which a response must be complete.
         budget: largest share of the time that probes may take, above 0.
-        load: whether probes may load those of `models` that do not say otherwise.
-        models: by name, where a model differs.
+        load: default of `load` for the entries of `models`.
+        models: settings of single models by name.
     """
 
     enabled: bool
@@ -96,12 +96,12 @@ class ProbeSettings:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The server's own settings, None where unknown: as the operator gives them, or as the server reports them.
+    """The server's own settings, as configured or as the server reports them; None where unknown.
 
     Attributes:
-        max_num_seqs: requests that may run at once.
-        max_num_batched_tokens: tokens that one engine step may hold.
-        api_servers: API server processes behind the address.
+        max_num_seqs: maximum number of running requests.
+        max_num_batched_tokens: maximum number of tokens in one engine step.
+        api_servers: number of API server processes behind the address.
     """
 
     max_num_seqs: int | None = None
@@ -111,20 +111,22 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class SaturationSettings:
-    """When an engine counts as saturated, and how steadily. Times in seconds, the rest shares from 0 to 1.
+    """Thresholds of the saturation state. Times in seconds, the rest shares from 0 to 1.
 
     Attributes:
-        memory: how far back a verdict looks. Batches come and go within seconds: shorter, and the valley between two
-            reads as relief; longer, and a burst that is over still counts.
-        hysteresis: shortest time that a state is kept, so that a timeline stays readable and an alert's `for` counts.
-        stuck_after: how long requests may wait while nothing runs and no token comes. Loading a LoRA adapter or
+        memory: length of the history that the state is computed from. Batches come and go within seconds: if it is
+            shorter, the gap between two looks like the end of saturation; if it is longer, a burst that is over still
+            counts.
+        hysteresis: minimum time that a state is kept, so that a timeline is readable and an alert's `for` can elapse.
+        stuck_after: how long requests may wait while nothing runs and no token is generated. Loading a LoRA adapter or
             compiling a grammar takes seconds, not half a minute.
-        kv_cache_free: share of the KV cache below which it counts as full, unless a mean prompt needs more than that.
-            A cache is allocated in blocks and grows with every step, so the last percents are not usable.
-        prefill_share: share of running requests' time in prefill from which prefill limits, where neither the server's
-            settings nor full steps can tell. Requests that decode a few dozen tokens spend a tenth to a quarter there.
+        kv_cache_free: free share of the KV cache below which it counts as full, unless a mean prompt needs more. The
+            cache is allocated in blocks and grows with every step, so its last few percent are not usable.
+        prefill_share: share of running requests' time in prefill from which prefill is the limit, if neither the
+            server's settings nor full steps can decide it. Requests that decode a few dozen tokens spend 10 to 25 % of
+            their time in prefill.
         step_budget_share: mean tokens per step / `max_num_batched_tokens` from which steps count as full.
-        deferred_share: share of the waiting requests that are deferred from which that is the cause.
+        deferred_share: share of deferred requests among the waiting ones from which deferral is the cause.
     """
 
     memory: float
@@ -140,7 +142,7 @@ class SaturationSettings:
 class Target:
     """One server to watch; durations in seconds, sizes in bytes.
 
-    `optional` targets stay out of /metrics until they have answered once. `device_from` is the address of a DCGM
+    An `optional` target is left out of /metrics until it has responded once. `device_from` is the address of a DCGM
     exporter's page.
     """
 
@@ -164,9 +166,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Config:
-    """All that the operator decided.
+    """The whole configuration.
 
-    `notes` are not mistakes, but worth a line: keys without effect, files that cannot be read just now.
+    `notes` are no errors: keys without effect, files that cannot be read at present.
     """
 
     targets: tuple[Target, ...]

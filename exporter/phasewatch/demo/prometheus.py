@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from phasewatch import assets
 from phasewatch.base.errors import DemoError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.demo.servers import HOST
 
 DEFAULT_PORT: Final = 9090
@@ -135,7 +135,7 @@ async def run_prometheus(
             )
     except OSError as error:
         raise DemoError(f"--with-prometheus: {setup.program} cannot be started: {error.strerror}") from error
-    logger().info("prometheus", page=f"http://{address}/alerts", scrapes=exporter)
+    get_logger().info("prometheus", page=f"http://{address}/alerts", scrapes=exporter)
     watch = asyncio.create_task(_log_end(process, log))
     try:
         yield
@@ -148,7 +148,7 @@ async def run_prometheus(
 async def _log_end(process: asyncio.subprocess.Process, log: Path) -> None:
     code = await process.wait()
     _signal_group(process, signal.SIGKILL)  # a wrapper may have left the program itself running
-    logger().warning("prometheus has ended", code=code, log=_read_log_tail(log))
+    get_logger().warning("prometheus has ended", code=code, log=_read_log_tail(log))
 
 
 def _read_log_tail(log: Path) -> str:

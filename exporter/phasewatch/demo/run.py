@@ -18,7 +18,7 @@ from phasewatch import app
 from phasewatch.backends import list_rules
 from phasewatch.base import units
 from phasewatch.base.errors import DemoError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.config.resolve import load_config
 from phasewatch.demo import prometheus
 from phasewatch.demo.clock import SuspendAwareClock, read_boot_clock
@@ -234,11 +234,11 @@ def _build_target(name: str, url: str) -> dict[str, Any]:
 
 
 def _log_welcome(settings: DemoSettings) -> None:
-    logger().info(
+    get_logger().info(
         "demo",
         page=f"http://{settings.address}/",
         metrics=f"http://{settings.address}/metrics",
-        note=f"{NOTICE} Every state of saturation comes within {units.human_duration(CYCLE_SECONDS)}. Ctrl-C ends it.",
+        note=f"{NOTICE} Every state of saturation comes within {units.format_duration(CYCLE_SECONDS)}. Ctrl-C ends it.",
     )
 
 
@@ -266,6 +266,8 @@ async def _advance_simulations(simulations: _Simulations) -> None:
 
 
 def _log_act(target: str, act: Act) -> None:
-    log = logger().info if target == VLLM_NAME else logger().debug  # the acts of many servers would flood the log
+    log = (
+        get_logger().info if target == VLLM_NAME else get_logger().debug
+    )  # the acts of many servers would flood the log
     look_at = ", ".join(METRICS_TO_WATCH[act.state])
     log("act", target=target, act=act.name, state=act.state.value, about=act.about, look_at=look_at)

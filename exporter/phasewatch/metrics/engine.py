@@ -18,10 +18,10 @@ def _list_inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
     """List all lower edges before all upper ones: OpenMetrics requires samples of one label set to be adjacent."""
     quantiles = engine.latencies.inter_token.quantiles
     for order, quantile in quantiles:
-        yield {"quantile": str(order), "bound": "lower"}, quantile.lower
+        yield {"quantile": str(order), "bound": "lower"}, quantile.lower_bound
     for order, quantile in quantiles:
-        if quantile.upper is not None:
-            yield {"quantile": str(order), "bound": "upper"}, quantile.upper
+        if quantile.upper_bound is not None:
+            yield {"quantile": str(order), "bound": "upper"}, quantile.upper_bound
 
 
 def _list_saturation_states(engine: EngineSnapshot) -> Iterator[MetricSample]:

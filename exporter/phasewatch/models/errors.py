@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from phasewatch.base.errors import PhaseWatchError
-from phasewatch.base.units import shown
+from phasewatch.base.units import describe_value
 
 _Figure = TypeVar("_Figure")
 
@@ -17,7 +17,7 @@ class ModelError(PhaseWatchError):
 
 def shorten(value: object) -> str:
     """An invalid value as text for a message, shortened to 60 characters."""
-    text = shown(value)
+    text = describe_value(value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 

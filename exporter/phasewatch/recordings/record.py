@@ -11,7 +11,7 @@ from phasewatch import __version__
 from phasewatch.backends import find_backend
 from phasewatch.backends.backend import Recorder
 from phasewatch.base.errors import ScrapeError
-from phasewatch.base.units import human_duration
+from phasewatch.base.units import format_duration
 from phasewatch.config.settings import Target
 from phasewatch.recordings.format import RecordingWriter
 from phasewatch.snapshot.target import ServerFacts
@@ -125,7 +125,7 @@ def _report_progress(outcome: RecordingOutcome, planned: int, interval: float) -
     is_terminal = sys.stderr.isatty()
     is_last = outcome.scrapes == planned
     if is_terminal or is_last or outcome.scrapes % max(1, round(10 / interval)) == 0:
-        left = human_duration((planned - outcome.scrapes) * interval)
+        left = format_duration((planned - outcome.scrapes) * interval)
         line = f"recorded {outcome.scrapes} of {planned} scrapes, {outcome.failed} failed, {left} left"
         sys.stderr.write(f"\r{line}\033[K{chr(10) if is_last else ''}" if is_terminal else f"{line}\n")
         sys.stderr.flush()

@@ -1,1 +1,1 @@
-"""One bounded request, and the scraper that makes them at a steady pace."""
+"""One bounded HTTP request, and the base class of what watches a target by such requests."""

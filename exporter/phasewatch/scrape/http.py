@@ -1,4 +1,4 @@
-"""One bounded HTTP request: a deadline for all of the response, a cap on its size, every failure as a `ScrapeError`."""
+"""One bounded HTTP request: a deadline for the whole response, a size limit, and a `ScrapeError` for every failure."""
 
 import asyncio
 import errno
@@ -15,24 +15,29 @@ import httpx
 
 from phasewatch import __version__
 from phasewatch.base.errors import Reason, ScrapeError
-from phasewatch.base.units import human_duration
+from phasewatch.base.units import format_duration
 from phasewatch.config.settings import Authorization, TlsConfig
 
 HTTP_OK: Final = 200
-_MOST_SECRET: Final = 65_536
-_LARGEST_ERROR: Final = 65_536
+
+_MAX_SECRET_BYTES: Final = 65_536
+
+_MAX_ERROR_BYTES: Final = 65_536
+"""Largest body that is read from a response to POST with a status other than 200."""
+
 _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
+"""Window size for zlib that detects either format by its header."""
 
 
-def _no_cookies() -> CookieJar:
-    """A jar that takes none: a server that sets a new one each time would fill it for ever."""
+def _create_cookie_jar() -> CookieJar:
+    """A cookie jar that refuses all cookies: a server that sets a new one each time would fill it without limit."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of whatever status. `body` is complete and decompressed, or empty where it was not asked for; `date` is
-    the server's clock in whole seconds of Unix time, None if it does not tell.
+    """A response of any status. `body` is complete and decompressed, or empty if it was not read; `date` is the
+    server's clock as Unix time in whole seconds, None without a valid `Date` header.
     """
 
     status: int
@@ -41,15 +46,15 @@ class Response:
     date: float | None = None
 
 
-def new_client(
+def create_client(
     url: str, tls_config: TlsConfig | None, transport: httpx.AsyncBaseTransport | None = None
 ) -> httpx.AsyncClient:
-    """The client of one target: no proxies from the environment, no redirects.
+    """Create the client of one target: no proxies from the environment, no redirects.
 
     Args:
         url: the target's base address.
         tls_config: trust and client certificate, for https.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
 
     Raises:
         ScrapeError: `tls` if a file of `tls_config` cannot be used.
@@ -61,22 +66,22 @@ def new_client(
         trust_env=False,
         follow_redirects=False,
         timeout=None,  # noqa: S113  # `get` sets one deadline for everything
-        # One connection a request: an idle one may be closed by the server (vLLM's after 5 s) just as it is used again.
+        # One connection per request: a server may close an idle one (vLLM after 5 s) just when it is reused.
         limits=httpx.Limits(max_keepalive_connections=0),
-        cookies=_no_cookies(),
+        cookies=_create_cookie_jar(),
         headers={"User-Agent": f"phasewatch/{__version__}", "Accept-Encoding": "identity"},
     )
 
 
 def _create_tls_context(url: str, tls_config: TlsConfig | None) -> ssl.SSLContext:
     if not url.startswith("https:"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; loading the system's trust would cost megabytes
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; loading the system's certificates takes megabytes
     try:
         context = ssl.create_default_context(
             cafile=str(tls_config.ca_file) if tls_config and tls_config.ca_file else None
         )
         if tls_config and tls_config.cert_file:
-            # Without a password OpenSSL would ask the terminal for that of a protected key.
+            # Without a password, OpenSSL would prompt for that of an encrypted key on the terminal.
             context.load_cert_chain(tls_config.cert_file, tls_config.key_file, password="")
     except (OSError, ssl.SSLError) as error:
         raise ScrapeError(Reason.TLS, f"a file of tls_config cannot be used: {error.strerror or error}") from error
@@ -87,10 +92,10 @@ def _create_tls_context(url: str, tls_config: TlsConfig | None) -> ssl.SSLContex
 
 
 def read_authorization_header(authorization: Authorization | None) -> dict[str, str]:
-    """The header for a target, its secret read from the file just now, so that a rotated one is taken up.
+    """The `Authorization` header for a target. The secret is read from its file each time, so that it can be rotated.
 
     Raises:
-        ScrapeError: `auth` if the file cannot be read or holds no single line of text.
+        ScrapeError: `auth` if the file cannot be read or does not contain a single line of text.
     """
     if authorization is None:
         return {}
@@ -98,7 +103,7 @@ def read_authorization_header(authorization: Authorization | None) -> dict[str, 
         if not authorization.credentials_file.is_file():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         with authorization.credentials_file.open("rb") as file:
-            secret = file.read(_MOST_SECRET).decode("ascii").strip()
+            secret = file.read(_MAX_SECRET_BYTES).decode("ascii").strip()
     except OSError as error:
         raise ScrapeError(Reason.AUTH, f"credentials_file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -111,18 +116,18 @@ def read_authorization_header(authorization: Authorization | None) -> dict[str, 
 async def get(
     client: httpx.AsyncClient, path: str, *, headers: Mapping[str, str], deadline: float, limit: int
 ) -> Response:
-    """GET a path of a target. An answer of another status than 200 comes without its body.
+    """GET a path of a target. The body is read for status 200 only.
 
     Args:
         client: the target's client.
-        path: below the base address.
-        headers: to be sent with it.
+        path: path below the base address.
+        headers: headers of the request.
         deadline: seconds for everything, from connecting to the last byte.
         limit: largest body in bytes, after decompression.
 
     Raises:
-        ScrapeError: `connect` (also for an answer that is no HTTP), `timeout`, `tls`, `too_large`, or `parse` for a
-            body that is cut off.
+        ScrapeError: `connect` (also if the response is not HTTP), `timeout`, `tls`, `too_large`, or `parse` for a
+            truncated body.
     """
     request = client.build_request("GET", path, headers=dict(headers))
     return await _exchange(client, request, deadline, limit, error_limit=0)
@@ -137,27 +142,27 @@ async def post(
     deadline: float,
     limit: int,
 ) -> Response:
-    """POST a JSON object to a path of a target. Answers of every status come with their body.
+    """POST a JSON object to a path of a target. The body is read for every status.
 
     Args:
         client: the target's client.
-        path: below the base address.
+        path: path below the base address.
         body: the object.
-        headers: to be sent with it.
+        headers: headers of the request.
         deadline: seconds for everything, from connecting to the last byte.
         limit: largest body in bytes, after decompression.
 
     Raises:
-        ScrapeError: as `get` does.
+        ScrapeError: as for `get`.
     """
     request = client.build_request("POST", path, headers=dict(headers), json=dict(body))
-    return await _exchange(client, request, deadline, limit, error_limit=min(limit, _LARGEST_ERROR))
+    return await _exchange(client, request, deadline, limit, error_limit=min(limit, _MAX_ERROR_BYTES))
 
 
 async def _exchange(
     client: httpx.AsyncClient, request: httpx.Request, deadline: float, limit: int, *, error_limit: int
 ) -> Response:
-    """One request and its answer; bodies of other statuses than 200 are read only up to `error_limit` bytes."""
+    """One request and its response. `error_limit`: largest body of a status other than 200; at 0 it is not read."""
     try:
         async with asyncio.timeout(deadline):
             response = await client.send(request, stream=True)
@@ -169,9 +174,9 @@ async def _exchange(
             finally:
                 await response.aclose()
     except (TimeoutError, httpx.TimeoutException) as error:
-        raise ScrapeError(Reason.TIMEOUT, f"no complete answer within {human_duration(deadline)}") from error
+        raise ScrapeError(Reason.TIMEOUT, f"no complete answer within {format_duration(deadline)}") from error
     except httpx.ConnectError as error:
-        raise _connect_error(error) from error
+        raise _explain_connect_error(error) from error
     except httpx.NetworkError as error:
         raise ScrapeError(Reason.CONNECT, "the connection broke off") from error
     except httpx.RemoteProtocolError as error:
@@ -210,8 +215,8 @@ async def _read_body(response: httpx.Response, limit: int) -> bytes:
     return bytes(body)
 
 
-def _connect_error(error: httpx.ConnectError) -> ScrapeError:
-    causes = list(_causes(error))
+def _explain_connect_error(error: httpx.ConnectError) -> ScrapeError:
+    causes = list(_list_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ScrapeError(Reason.TLS, f"the certificate is not trusted: {cause.verify_message}")
@@ -221,11 +226,11 @@ def _connect_error(error: httpx.ConnectError) -> ScrapeError:
     return ScrapeError(Reason.CONNECT, f"cannot connect: {os.strerror(number) if number else error}")
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The chain behind an error; a connection tried at several addresses fails with a group."""
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and its causes. A connection that was tried at several addresses fails with an exception group."""
     while error is not None:
         yield error
         if isinstance(error, BaseExceptionGroup):
             for part in error.exceptions:
-                yield from _causes(part)
+                yield from _list_causes(part)
         error = error.__cause__ or error.__context__

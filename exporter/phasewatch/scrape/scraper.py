@@ -1,6 +1,6 @@
-"""Watches one target: scrapes it when told, and logs one line when trouble begins and one when it ends.
+"""Watches one target: scrapes it on request, and logs one line when it goes down and one when it is up again.
 
-What differs between kinds of servers is in their backends.
+Whatever depends on the kind of server is defined by its backend.
 """
 
 import asyncio
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from phasewatch.base.errors import Reason, ScrapeError
-from phasewatch.base.log import logger
-from phasewatch.base.units import human_duration
+from phasewatch.base.log import get_logger
+from phasewatch.base.units import format_duration
 from phasewatch.config.settings import Target
 from phasewatch.snapshot.health import Health, ScrapeTiming
 from phasewatch.snapshot.target import TargetSnapshot, create_snapshot, mark_stale
 
 MISSED_SCRAPES: Final = 3
-"""Intervals, on top of the timeout, after which the last scrape no longer speaks for now."""
+"""Intervals, in addition to the timeout, after which the last scrape is stale."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Something to do over and over: `kind` names it, `seconds` lie between two starts."""
+    """A periodic task: `kind` is its name, `seconds` the time between two starts."""
 
     kind: str
     run: Callable[[], Awaitable[None]]
@@ -30,7 +30,7 @@ class Job:
 
 
 class Scraper(ABC):
-    """One target and what is known of it.
+    """Watches one target and holds its latest snapshot.
 
     Args:
         target: the server.
@@ -43,86 +43,86 @@ class Scraper(ABC):
         self._clock = clock
         self._wall_clock = wall_clock
         self._snapshot = create_snapshot(target, Health())
-        self._shown_at = clock()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._updated_at = clock()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def jobs(self) -> Sequence[Job]:
-        """What is to be done for this target, and how often."""
+    def list_jobs(self) -> Sequence[Job]:
+        """The periodic tasks of this target."""
         return (Job("scrape", self.scrape, self.target.interval),)
 
-    def current(self) -> TargetSnapshot:
-        """What is known now. When scrapes have stopped coming, what the last one said is not."""
-        age = self._clock() - self._shown_at
+    def get_snapshot(self) -> TargetSnapshot:
+        """The latest snapshot; a stale one, without what the last scrape said, if scrapes have stopped."""
+        age = self._clock() - self._updated_at
         if age <= MISSED_SCRAPES * self.target.interval + self.target.timeout:
             return self._snapshot
         return mark_stale(self._snapshot, age)
 
     async def scrape(self) -> None:
-        """Scrape once. Never raises: whatever goes wrong becomes a failed scrape of this target alone."""
+        """Scrape once. Never raises: any error becomes a failed scrape of this target."""
         await self._until_closed(self._scrape())
 
     async def close(self) -> None:
-        """Give up what is under way and close the connections."""
-        for task in self._under_way:
+        """Cancel running tasks and close the connections."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._disconnect()
 
-    def take_over(self, before: "Scraper") -> None:  # noqa: B027  # most kinds of servers lose nothing by a reload
-        """Go on from what another monitor of the same server knows, where that must not be forgotten.
+    def take_over(self, before: "Scraper") -> None:  # noqa: B027  # a reload loses nothing for most kinds of servers
+        """Take over state that must survive a reload of the configuration.
 
         Args:
-            before: watched the target of this name until its configuration changed.
+            before: the scraper that watched the target of this name until now.
         """
 
     @abstractmethod
-    def _health(self) -> Health:
-        """How the scrapes went so far."""
+    def _get_health(self) -> Health:
+        """Outcome of the scrapes so far."""
 
     @abstractmethod
     async def _read(self, sent: float) -> None:
-        """Ask the server and take in what it says; `sent` is when the scrape began.
+        """Request the server's figures and record them; `sent` is the monotonic time at which the scrape began.
 
         Raises:
-            ScrapeError: it could not be had.
+            ScrapeError: the scrape failed.
         """
 
     @abstractmethod
-    def _take_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
-        """Take in that a scrape failed."""
+    def _record_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
+        """Record that a scrape has failed."""
 
     @abstractmethod
     async def _disconnect(self) -> None:
         """Close the connections."""
 
     async def _until_closed(self, work: Coroutine[None, None, None]) -> None:
-        """Work that may be given up. Whoever runs it, the scheduler, sees it end like any other."""
+        """Run a task that `close` may cancel. A cancelled task ends normally for its caller, the scheduler."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # this is a coroutine
-        self._under_way.add(task)
+        self._tasks.add(task)
         try:
             await work
         except asyncio.CancelledError:
-            logger().debug("given up", target=self.target.name)
+            get_logger().debug("given up", target=self.target.name)
         finally:
-            self._under_way.discard(task)
+            self._tasks.discard(task)
 
     async def _scrape(self) -> None:
-        before = self._health()
+        before = self._get_health()
         sent = self._clock()
         try:
             await self._read(sent)
         except ScrapeError as error:
-            self._take_failure(error, ScrapeTiming(sent, self._clock(), None))
-        except Exception as error:  # noqa: BLE001  # a mistake of ours must not end the watch
-            logger().error("scrape broke", target=self.target.name, exc_info=True)
+            self._record_failure(error, ScrapeTiming(sent, self._clock(), None))
+        except Exception as error:  # noqa: BLE001  # a bug of the exporter must not end the watch
+            get_logger().error("scrape broke", target=self.target.name, exc_info=True)
             defect = ScrapeError(Reason.INTERNAL, f"a defect of the exporter: {type(error).__name__}")
-            self._take_failure(defect, ScrapeTiming(sent, self._clock(), None))
-        self._shown_at = self._clock()
-        self._tell(before, self._health())
+            self._record_failure(defect, ScrapeTiming(sent, self._clock(), None))
+        self._updated_at = self._clock()
+        self._log_change(before, self._get_health())
 
-    def _tell(self, before: Health, after: Health) -> None:
-        log = logger().bind(target=self.target.name, url=self.target.url)
+    def _log_change(self, before: Health, after: Health) -> None:
+        log = get_logger().bind(target=self.target.name, url=self.target.url)
         if after.trouble and not before.trouble:
             if self.target.optional and not after.answered:
                 hint = "give its address with --config.file if it is elsewhere"
@@ -130,6 +130,6 @@ class Scraper(ABC):
             else:
                 log.warning("target down", reason=after.trouble.reason.value, error=after.trouble.message)
         elif before.trouble and not after.trouble:
-            lasted = human_duration(self._clock() - before.trouble.since)
+            lasted = format_duration(self._clock() - before.trouble.since)
             event = "target up again" if before.answered else "target up"
             log.info(event, failed_scrapes=before.trouble.failures, down_for=lasted)

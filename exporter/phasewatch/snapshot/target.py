@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from phasewatch.base.errors import Reason
-from phasewatch.base.units import human_duration
+from phasewatch.base.units import format_duration
 from phasewatch.config.settings import ServerSettings, Target
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Health, Trouble
@@ -84,7 +84,7 @@ def mark_stale(snapshot: TargetSnapshot, age: float) -> TargetSnapshot:
         snapshot: the newest snapshot.
         age: seconds since the last scrape ended.
     """
-    message = f"no scrape has ended for {human_duration(age)}: the exporter is held up"
+    message = f"no scrape has ended for {format_duration(age)}: the exporter is held up"
     trouble = snapshot.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
     models = tuple(ModelSnapshot(model.name, probe=model.probe) for model in snapshot.models if model.probe)
     return replace(

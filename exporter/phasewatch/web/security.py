@@ -23,7 +23,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phasewatch.base.errors import ConfigError, Problem
-from phasewatch.config.schema import File, SectionSchema, list_sections
+from phasewatch.config.schema import SectionSchema, list_sections
+from phasewatch.config.values import File
 from phasewatch.config.yaml_file import describe_error, read_mapping
 
 _MIN_VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}

@@ -1,8 +1,6 @@
-"""What the steps of a window found in the KV cache. The figures of whole engines are in test_ceiling.py."""
+"""KV cache reads of a mean step. The figures of whole engines are in test_ceiling.py."""
 
 from dataclasses import replace
-
-import pytest
 
 from phasewatch.analysis.kv_cache_reads import KvCacheReads, compute_kv_cache_reads
 from phasewatch.analysis.samples import EngineSample
@@ -18,27 +16,27 @@ PAST = EngineHistory((0.0, 10.0), (START, START))
 """Four streams of 100 tokens each, in a cache of 1,000."""
 
 
-def found(
+def compute_reads(
     past: EngineHistory = PAST, capacity: float | None = 1000.0, model: ModelCosts = MODEL, steps: float | None = 3.0
 ) -> KvCacheReads | None:
     return compute_kv_cache_reads(past, capacity, model, steps=steps, interval_steps=(30.0,))
 
 
-def test_a_step_reads_and_attends_to_what_each_stream_holds_within_its_window() -> None:
-    assert found() == KvCacheReads(read_bytes=4 * 2 * (100 + 2 * 50), operations=4 * (3 * 100 + 5 * 50))
+def test_a_step_reads_and_attends_to_each_streams_tokens_within_the_layers_window() -> None:
+    assert compute_reads() == KvCacheReads(read_bytes=4 * 2 * (100 + 2 * 50), operations=4 * (3 * 100 + 5 * 50))
 
 
-def test_what_the_model_does_not_tell_is_unknown_alone() -> None:
-    whole = found()
+def test_unknown_costs_of_the_model_leave_the_other_figure_known() -> None:
+    whole = compute_reads()
     assert whole is not None
-    assert found(model=replace(MODEL, kv_cache=None)) == replace(whole, read_bytes=None)
-    assert found(model=replace(MODEL, attention=None)) == replace(whole, operations=None)
+    assert compute_reads(model=replace(MODEL, kv_cache=None)) == replace(whole, read_bytes=None)
+    assert compute_reads(model=replace(MODEL, attention=None)) == replace(whole, operations=None)
 
 
-@pytest.mark.parametrize("blind", [replace(START, kv_cache_usage=None), replace(START, requests_running=None)])
-def test_without_a_gauge_nothing_is_known_unless_there_was_no_step(blind: EngineSample) -> None:
-    silent = replace(PAST, samples=(blind, blind))
-    assert found(silent) is None
-    assert found(silent, steps=None) is None
-    assert found(silent, steps=0.0) == KvCacheReads(0.0, 0.0)
-    assert found(silent, capacity=None, steps=0.0) is None
+def test_without_a_gauge_reads_are_unknown_unless_there_was_no_step() -> None:
+    for blind in (replace(START, kv_cache_usage=None), replace(START, requests_running=None)):
+        silent = replace(PAST, samples=(blind, blind))
+        assert compute_reads(silent) is None, blind
+        assert compute_reads(silent, steps=None) is None, blind
+        assert compute_reads(silent, steps=0.0) == KvCacheReads(0.0, 0.0), blind
+        assert compute_reads(silent, capacity=None, steps=0.0) is None, blind

@@ -4,7 +4,7 @@ from phasewatch.analysis.phases import Phases, compute_phases
 from phasewatch.analysis.totals import PhaseTotals
 
 
-def test_tokens_and_seconds_alone_give_speeds_and_streams() -> None:
+def test_tokens_and_seconds_give_speeds_and_streams() -> None:
     totals = PhaseTotals(
         10.0,
         prefill_tokens=1200.0,
@@ -24,7 +24,7 @@ def test_tokens_and_seconds_alone_give_speeds_and_streams() -> None:
     )
 
 
-def test_steps_and_outputs_add_what_one_step_holds() -> None:
+def test_steps_and_outputs_give_the_tokens_of_a_step() -> None:
     totals = PhaseTotals(
         10.0, prefill_tokens=300.0, decode_tokens=100.0, decode_outputs=40.0, generated_tokens=100.0, steps=50.0
     )
@@ -32,7 +32,7 @@ def test_steps_and_outputs_add_what_one_step_holds() -> None:
     assert (phases.engine_steps_per_second, phases.step_tokens, phases.tokens_per_step) == (5.0, 8.0, 2.5)
 
 
-def test_what_a_server_does_not_count_is_absent() -> None:
+def test_figures_that_a_server_does_not_count_are_none() -> None:
     assert compute_phases(PhaseTotals(10.0)) == Phases()
     assert compute_phases(None) == Phases()
 

@@ -32,16 +32,16 @@ def history(*waiting: float | None, usage: float | None = 0.25, running: float =
     return EngineHistory(tuple(map(float, range(len(waiting)))), samples, frozenset())
 
 
-def test_a_burst_between_two_prometheus_scrapes_stays_visible_as_the_peak() -> None:
-    found = measure_load(history(0, 40, 0, 0), CAPACITY)
-    assert (found.requests_waiting, found.requests_waiting_peak) == (0, 40)
+def test_a_short_burst_stays_visible_as_the_peak() -> None:
+    load = measure_load(history(0, 40, 0, 0), CAPACITY)
+    assert (load.requests_waiting, load.requests_waiting_peak) == (0, 40)
 
 
 def test_the_peak_of_the_cache_comes_from_every_scrape() -> None:
     past = history(0, 0, 0)
     samples = (past.samples[0], replace(past.samples[1], kv_cache_usage=0.97), past.samples[2])
-    found = measure_load(replace(past, samples=samples), CAPACITY)
-    assert (found.kv_cache_usage_ratio, found.kv_cache_usage_ratio_peak) == (0.25, 0.97)
+    load = measure_load(replace(past, samples=samples), CAPACITY)
+    assert (load.kv_cache_usage_ratio, load.kv_cache_usage_ratio_peak) == (0.25, 0.97)
 
 
 def test_growth_is_the_slope_of_the_queue() -> None:
@@ -56,15 +56,15 @@ def test_the_slope_of_a_line_is_that_of_the_line(rise: float, offset: float, tim
 
 
 def test_used_tokens_and_the_context_of_a_request_follow_from_usage() -> None:
-    found = measure_load(history(0, usage=0.25, running=2), CAPACITY)
-    assert (found.kv_cache_capacity_tokens, found.kv_cache_used_tokens, found.context_tokens) == (4000, 1000, 500)
+    load = measure_load(history(0, usage=0.25, running=2), CAPACITY)
+    assert (load.kv_cache_capacity_tokens, load.kv_cache_used_tokens, load.context_tokens) == (4000, 1000, 500)
 
 
-def test_nothing_running_has_no_context() -> None:
+def test_without_running_requests_there_is_no_context_length() -> None:
     assert measure_load(history(0, running=0), CAPACITY).context_tokens is None
 
 
-def test_an_unknown_usage_leaves_the_used_tokens_unknown() -> None:
+def test_used_tokens_need_the_usage() -> None:
     assert measure_load(history(0, usage=None), CAPACITY).kv_cache_used_tokens is None
 
 
@@ -74,15 +74,15 @@ def test_preemptions_are_a_rate() -> None:
 
 
 def stalls(*steps: tuple[float, float | None]) -> list[float | None]:
-    """Tokens and running requests at each second -> the stall shown after it."""
+    """Tokens and running requests at each second -> the stall after it."""
     progress: Progress | None = None
-    shown = []
+    result = []
     for time, (tokens, running) in enumerate(steps):
         progress = advance_progress(
             progress, EngineSample(generation_tokens=tokens, requests_running=running), float(time)
         )
-        shown.append(measure_token_stall(progress, float(time)))
-    return shown
+        result.append(measure_token_stall(progress, float(time)))
+    return result
 
 
 def test_a_stall_grows_while_it_lasts_and_ends_with_the_next_token() -> None:
@@ -93,13 +93,13 @@ def test_a_stall_is_absent_while_nothing_runs() -> None:
     assert stalls((5, 1), (5, 0), (5, 0), (5, None)) == [None, None, None, None]
 
 
-def test_what_an_idle_engine_did_before_is_no_stall() -> None:
+def test_idle_time_before_a_request_is_not_part_of_its_stall() -> None:
     assert stalls((5, 0), (5, 0), (5, 0), (5, 1), (5, 1)) == [None, None, None, 0, 1]
 
 
-def test_the_first_scrape_ever_knows_no_stall() -> None:
+def test_the_first_scrape_has_no_stall() -> None:
     assert stalls((5, 1), (5, 1)) == [None, 1]
 
 
-def test_a_page_without_tokens_knows_no_stall() -> None:
+def test_a_page_without_tokens_has_no_stall() -> None:
     assert advance_progress(None, EngineSample(requests_running=1.0), 0.0) is None

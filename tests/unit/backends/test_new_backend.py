@@ -45,9 +45,7 @@ def configuration(folder: Path, url: str = "http://127.0.0.1:9", **keys: object)
 
 
 @pytest.mark.usefixtures("registered")
-def test_check_knows_it_with_its_unused_and_its_refused_keys(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_applies_the_rules_of_a_registered_backend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config.file", str(configuration(tmp_path, probe={"enabled": True}))]) == 0
     assert capsys.readouterr() == (
         "configuration valid: 1 target(s)\n",
@@ -57,16 +55,14 @@ def test_check_knows_it_with_its_unused_and_its_refused_keys(
     assert capsys.readouterr().err == "targets[0].model.kv_cache_dtype: a plain_counters target has no KV cache\n"
 
 
-def test_without_its_line_it_is_an_unknown_backend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unregistered_backend_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config.file", str(configuration(tmp_path))]) == 1
     complaint = "targets[0].backend: expected 'vllm' or 'ollama', found 'plain_counters'\n"
     assert capsys.readouterr().err == complaint
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_recording_of_it_is_replayed_into_speeds_of_both_phases(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_of_a_registered_backend_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "kettle.jsonl"
     pages = [(0.0, counters(0, 0, 0, 0)), (10.0, counters(1200, 1.5, 100, 5.0))]
     lines = [{"kind": "scrape", "t": time, "took": 0.0, "status": 200, "body": body} for time, body in pages]
@@ -86,7 +82,7 @@ def test_a_recording_of_it_is_replayed_into_speeds_of_both_phases(
     }
 
 
-def test_serve_shows_it_on_metrics_and_on_the_landing_page(tmp_path: Path) -> None:
+def test_serve_exposes_a_registered_backend_on_metrics_and_the_landing_page(tmp_path: Path) -> None:
     script = tmp_path / "registered.py"
     script.write_text(REGISTERED)
     with FakeVllm(counters(0, 0, 0, 0).encode()) as server:

@@ -1,6 +1,4 @@
-"""The state of a target: what a scrape changes, and what a failure takes away."""
-
-import pytest
+"""The state of a target: what a scrape changes, and what a failure clears."""
 
 from phasewatch.backends.page_state import PageState, build_snapshot, fold_failure, fold_page
 from phasewatch.backends.prometheus_page import PageReader
@@ -20,71 +18,71 @@ def timing(time: float) -> ScrapeTiming:
     return ScrapeTiming(time - 0.01, time, 1.7e9 + time)
 
 
-def scraped(count: int) -> PageState:
+def fold_pages(count: int) -> PageState:
     state = PageState(facts=ServerFacts(version="0.32.0"))
     for index in range(count):
         state = fold_page(state, PAGES[index], timing(float(index)), TARGET, PAGE_RULES)
     return state
 
 
-def failed(state: PageState, reason: Reason, time: float = 2.0) -> PageState:
+def fail(state: PageState, reason: Reason, time: float = 2.0) -> PageState:
     return fold_failure(state, ScrapeError(reason, "why"), timing(time))
 
 
 def test_a_first_page_has_gauges_and_no_rates() -> None:
-    (engine,) = build_snapshot(scraped(1), TARGET).engines
+    (engine,) = build_snapshot(fold_pages(1), TARGET).engines
     assert engine.load.requests_running is not None
     assert engine.phases.decode_throughput_tokens_per_second is None
 
 
 def test_the_second_page_has_rates() -> None:
-    (engine,) = build_snapshot(scraped(2), TARGET).engines
+    (engine,) = build_snapshot(fold_pages(2), TARGET).engines
     assert engine.phases.decode_throughput_tokens_per_second is not None
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_while_it_is_down_nothing_is_shown_of_engines_or_facts(reason: Reason) -> None:
-    shown = build_snapshot(failed(scraped(2), reason), TARGET)
-    assert (shown.up, shown.engines, shown.facts) == (False, (), ServerFacts())
-    assert shown.last_success == 1.7e9 + 1
-    assert shown.errors[reason] == 1
+def test_a_target_that_is_down_has_neither_engines_nor_facts() -> None:
+    for reason in Reason:
+        snapshot = build_snapshot(fail(fold_pages(2), reason), TARGET)
+        assert (snapshot.up, snapshot.engines, snapshot.facts) == (False, (), ServerFacts()), reason
+        assert snapshot.last_success == 1.7e9 + 1, reason
+        assert snapshot.errors[reason] == 1, reason
 
 
-def test_a_late_answer_leaves_a_window_that_covers_the_gap() -> None:
-    state = fold_page(failed(scraped(2), Reason.TIMEOUT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
+def test_a_window_covers_the_gap_after_a_timeout() -> None:
+    state = fold_page(fail(fold_pages(2), Reason.TIMEOUT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
     assert len(state.window.pages) == 3
     assert build_snapshot(state, TARGET).facts.version == "0.32.0"
 
 
-def test_a_refused_connection_ends_the_window_and_the_facts() -> None:
-    state = fold_page(failed(scraped(2), Reason.CONNECT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
+def test_a_refused_connection_clears_window_and_facts() -> None:
+    state = fold_page(fail(fold_pages(2), Reason.CONNECT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
     assert len(state.window.pages) == 1
     assert build_snapshot(state, TARGET).facts == ServerFacts()
 
 
 def test_trouble_counts_its_scrapes_and_ends_with_a_page() -> None:
-    state = failed(failed(scraped(1), Reason.TIMEOUT, 2.0), Reason.HTTP_STATUS, 3.0)
+    state = fail(fail(fold_pages(1), Reason.TIMEOUT, 2.0), Reason.HTTP_STATUS, 3.0)
     trouble = state.health.trouble
     assert trouble is not None
     assert (trouble.since, trouble.failures, trouble.reason) == (2.0, 2, Reason.HTTP_STATUS)
     assert fold_page(state, PAGES[1], timing(4.0), TARGET, PAGE_RULES).health.trouble is None
 
 
-def test_a_restart_between_two_pages_forgets_progress_and_facts() -> None:
+def test_a_restart_between_two_pages_clears_progress_and_facts() -> None:
     fresh = PageReader(METRIC_NAMES).read(
         page({"generation_tokens_total": 1, "num_requests_running": 1}, labels='engine="0",model_name="tiny"')
     )
-    state = fold_page(scraped(2), fresh, timing(2.0), TARGET, PAGE_RULES)
+    state = fold_page(fold_pages(2), fresh, timing(2.0), TARGET, PAGE_RULES)
     (engine,) = build_snapshot(state, TARGET).engines
     assert engine.token_stall_seconds is None
     assert state.facts == ServerFacts()
 
 
-def test_before_the_first_scrape_up_is_unknown() -> None:
+def test_up_is_unknown_before_the_first_scrape() -> None:
     assert build_snapshot(PageState(), TARGET).up is None
 
 
-def test_a_stall_goes_on_through_a_gap_that_empties_the_window() -> None:
+def test_a_stall_continues_through_a_gap_that_empties_the_window() -> None:
     still = page({"generation_tokens_total": 7, "num_requests_running": 1})
     state, reader = PageState(facts=ServerFacts(version="0.32.0")), PageReader(METRIC_NAMES)
     for time in (0.0, 1.0, 200.0):

@@ -1,4 +1,4 @@
-"""Reading pages: every name and dialect, and every way in which a page can be wrong."""
+"""Parsing pages: every name and dialect, and every way in which a page can be invalid."""
 
 import re
 from collections.abc import Iterator
@@ -25,17 +25,17 @@ def read(text: str) -> EngineSample:
     return engines[KEY]
 
 
-@pytest.mark.parametrize("prefix", ["vllm:", "vllm_", "ray_vllm:", "ray_vllm_"])
-def test_every_prefix_gives_the_same_sample(prefix: str) -> None:
-    samples = {
-        "num_requests_running": 2,
-        "generation_tokens_total": 7,
-        **histogram("inter_token_latency_seconds", [0.01, 0.1], [1, 2, 3], 4.5),
-    }
-    assert read(page(samples, prefix=prefix)) == read(page(samples))
+def test_every_prefix_gives_the_same_sample() -> None:
+    for prefix in ("vllm:", "vllm_", "ray_vllm:", "ray_vllm_"):
+        samples = {
+            "num_requests_running": 2,
+            "generation_tokens_total": 7,
+            **histogram("inter_token_latency_seconds", [0.01, 0.1], [1, 2, 3], 4.5),
+        }
+        assert read(page(samples, prefix=prefix)) == read(page(samples)), prefix
 
 
-def spellings() -> Iterator[tuple[str, str]]:
+def list_spellings() -> Iterator[tuple[str, str]]:
     for upstream in METRIC_NAMES.metrics:
         where = ",".join(f'{label}="{value}"' for label, value in upstream.where.items())
         for name in upstream.names:
@@ -43,13 +43,13 @@ def spellings() -> Iterator[tuple[str, str]]:
                 yield upstream.field, f"{name}{suffix}{{{where}}}" if where else f"{name}{suffix}"
 
 
-@pytest.mark.parametrize(("field", "sample"), list(spellings()))
-def test_every_name_that_a_fact_ever_had_is_read(field: str, sample: str) -> None:
-    other = "num_requests_running" if field == "requests_waiting" else "num_requests_waiting"
-    assert getattr(read(page({sample: 0.5, other: 1})), field) == 0.5
+def test_every_name_of_every_metric_is_read() -> None:
+    for field, sample in list(list_spellings()):
+        other = "num_requests_running" if field == "requests_waiting" else "num_requests_waiting"
+        assert getattr(read(page({sample: 0.5, other: 1})), field) == 0.5, field
 
 
-def test_what_is_counted_for_a_model_counts_for_each_of_its_engines() -> None:
+def test_a_counter_of_a_model_counts_for_each_of_its_engines() -> None:
     text = "".join(page({"num_requests_running": 1}, labels=f'engine="{rank}",model_name="m"') for rank in (3, 4))
     for reason, count in (("max_num_queued_reqs", 5), ("max_num_queued_tokens", 2)):
         text += page({"admission_rejections_total": count}, labels=f'model_name="m",reason="{reason}"')
@@ -57,21 +57,21 @@ def test_what_is_counted_for_a_model_counts_for_each_of_its_engines() -> None:
     assert {key.engine: sample.rejections for key, sample in engines.items()} == {"3": 7, "4": 7}
 
 
-@pytest.mark.parametrize("name", ["inter_token_latency_seconds", "time_per_output_token_seconds"])
-def test_a_histogram_is_read_with_the_buckets_that_are_there(name: str) -> None:
-    latency = read(page(histogram(name, [0.01, 0.5], [1, 2, 3], 4.5))).inter_token_latency
-    assert latency is not None
-    assert latency.upper_bounds == (0.01, 0.5, float("inf"))
-    assert latency.cumulative == (1, 3, 6)
-    assert (latency.sum, latency.count) == (4.5, 6)
+def test_a_histogram_is_read_with_the_buckets_that_are_there() -> None:
+    for name in ("inter_token_latency_seconds", "time_per_output_token_seconds"):
+        latency = read(page(histogram(name, [0.01, 0.5], [1, 2, 3], 4.5))).inter_token_latency
+        assert latency is not None, name
+        assert latency.upper_bounds == (0.01, 0.5, float("inf")), name
+        assert latency.cumulative == (1, 3, 6), name
+        assert (latency.sum, latency.count) == (4.5, 6), name
 
 
-def test_two_names_of_one_fact_count_once_and_the_newer_one_wins() -> None:
+def test_of_two_names_of_one_metric_the_newer_one_is_read() -> None:
     sample = read(page({"kv_cache_usage_perc": 0.5, "gpu_cache_usage_perc": 0.4}))
     assert sample.kv_cache_usage == 0.5
 
 
-def test_a_page_without_an_engine_label_speaks_of_engine_0() -> None:
+def test_a_page_without_an_engine_label_is_about_engine_0() -> None:
     assert read(page({"generation_tokens_total": 1}, labels='model_name="m"')).generation_tokens == 1
 
 
@@ -105,7 +105,7 @@ def test_gauges_of_several_processes_are_views_of_one_engine() -> None:
     assert (sample.requests_running, sample.generation_tokens) == (3, 10)
 
 
-def test_openmetrics_timestamps_and_exemplars_are_passed_over() -> None:
+def test_openmetrics_timestamps_and_exemplars_are_skipped() -> None:
     text = (
         "# TYPE vllm:generation_tokens counter\n"
         'vllm:generation_tokens_total{model_name="m",engine="0"} 5 1700000000.5\n'
@@ -140,7 +140,7 @@ def test_the_cache_configuration_is_joined_by_engine() -> None:
     assert [sample.cache_config["kv_cache_size_tokens"] for sample in engines.values()] == ["46592", "46592"]
 
 
-def test_the_cache_configuration_is_left_out_where_two_models_share_an_engine_index() -> None:
+def test_the_cache_configuration_is_unknown_if_two_models_share_an_engine_index() -> None:
     text = (
         page({"generation_tokens_total": 1})
         + page({"generation_tokens_total": 1}, labels='engine="0",model_name="n"')
@@ -149,25 +149,25 @@ def test_the_cache_configuration_is_left_out_where_two_models_share_an_engine_in
     assert [dict(sample.cache_config) for sample in PageReader(METRIC_NAMES).read(text).engines.values()] == [{}, {}]
 
 
-def test_a_remembered_series_reads_like_a_new_one() -> None:
+def test_a_cached_series_is_read_like_a_new_one() -> None:
     reader = PageReader(METRIC_NAMES)
     for time in (0, 30, 60):
         text = body_at("data-parallel", time)
         assert reader.read(text) == PageReader(METRIC_NAMES).read(text)
 
 
-def test_only_series_on_the_newest_page_are_remembered() -> None:
+def test_only_series_on_the_newest_page_stay_cached() -> None:
     reader = PageReader(METRIC_NAMES)
     for model in range(50):
         reader.read(page({"generation_tokens_total": 1}, labels=f'engine="0",model_name="m{model}"'))
     assert len(reader._by_text) == len(reader._by_identity) == 1  # noqa: SLF001
 
 
-def test_a_server_that_has_served_nothing_yet_is_no_mistake() -> None:
+def test_a_page_with_only_a_cache_configuration_is_valid() -> None:
     assert PageReader(METRIC_NAMES).read('vllm:cache_config_info{block_size="128"} 1.0\n').engines == {}
 
 
-def test_usage_that_each_process_remembers_gives_way_to_that_of_the_engine() -> None:
+def test_cache_usage_of_the_engine_is_preferred_to_that_of_each_process() -> None:
     text = page({"gpu_cache_usage_perc": 0.003}) + "".join(
         page({"kv_cache_usage_perc": usage}, labels=f'engine="0",model_name="m",pid="{pid}"')
         for pid, usage in ((1, 0.003), (2, 0.022))
@@ -175,21 +175,21 @@ def test_usage_that_each_process_remembers_gives_way_to_that_of_the_engine() -> 
     assert read(text).kv_cache_usage == 0.003
 
 
-def test_the_start_of_the_process_and_the_dialect_are_told() -> None:
+def test_a_page_has_the_start_of_the_process_and_the_dialect() -> None:
     assert PageReader(METRIC_NAMES).read(GOOD + "process_start_time_seconds 5\n") == Page(5.0, False, {KEY: read(GOOD)})
     assert PageReader(METRIC_NAMES).read(GOOD + "# EOF\n") == Page(None, True, {KEY: read(GOOD)})
 
 
-def test_a_cache_that_is_more_than_full_says_nothing() -> None:
+def test_a_cache_usage_above_1_is_ignored() -> None:
     assert read(GOOD + page({"kv_cache_usage_perc": 1.5})).kv_cache_usage is None
 
 
-def test_a_page_of_very_many_engines_is_refused_and_read_in_linear_time() -> None:
+def test_a_page_of_very_many_engines_is_refused_in_linear_time() -> None:
     text = "".join(f'vllm:generation_tokens_total{{model_name="m",engine="{rank}"}} 1\n' for rank in range(60_000))
-    assert failure(text) == (Reason.TOO_LARGE, "the page speaks of 60000 engines, more than 256")
+    assert refuse(text) == (Reason.TOO_LARGE, "the page speaks of 60000 engines, more than 256")
 
 
-def test_pages_that_fail_leave_nothing_behind() -> None:
+def test_invalid_pages_leave_nothing_in_the_cache() -> None:
     reader = PageReader(METRIC_NAMES)
     for number in range(20):
         with pytest.raises(ScrapeError):
@@ -197,11 +197,11 @@ def test_pages_that_fail_leave_nothing_behind() -> None:
     assert len(reader._by_text) == len(reader._by_identity) == 0  # noqa: SLF001
 
 
-def test_one_series_under_two_prefixes_is_a_series_given_twice() -> None:
-    assert failure(GOOD + GOOD.replace("vllm:", "vllm_"))[0] is Reason.PARSE
+def test_a_series_under_two_prefixes_is_a_duplicate() -> None:
+    assert refuse(GOOD + GOOD.replace("vllm:", "vllm_"))[0] is Reason.PARSE
 
 
-def test_the_cache_of_replicas_that_share_a_page_is_unknown() -> None:
+def test_the_cache_configuration_of_replicas_on_one_page_is_unknown() -> None:
     text = GOOD + "".join(
         f'vllm:cache_config_info{{engine="0",kv_cache_size_tokens="512",ReplicaId="{replica}"}} 1.0\n'
         for replica in "ab"
@@ -209,15 +209,14 @@ def test_the_cache_of_replicas_that_share_a_page_is_unknown() -> None:
     assert read(text).cache_config == {}
 
 
-def failure(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
+def refuse(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
     with pytest.raises(ScrapeError) as caught:
         PageReader(METRIC_NAMES).read(text, openmetrics=openmetrics)
     return caught.value.reason, caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "message"),
-    [
+def test_an_invalid_page_is_refused_with_its_reason() -> None:
+    for text, reason, message in (
         ("", Reason.NO_METRICS, "the page has no vllm metrics"),
         ('python_info{version="3.12"} 1.0\n', Reason.NO_METRICS, "the page has no vllm metrics"),
         ("<!doctype html>\n<html></html>\n", Reason.PARSE, "this is no page of metrics"),
@@ -239,22 +238,20 @@ def failure(text: str, *, openmetrics: bool = False) -> tuple[Reason, str]:
         (page({"generation_tokens_total": -1}), Reason.PARSE, "vllm:generation_tokens_total is -1.0"),
         (page({'request_queue_time_seconds_bucket{le="x"}': 1}), Reason.PARSE, "line 1: the value of"),
         (page({"request_queue_time_seconds_sum": float("nan")}), Reason.PARSE, "is nan, which no counter can be"),
-    ],
-)
-def test_a_page_that_is_wrong_is_refused_with_its_reason(text: str, reason: Reason, message: str) -> None:
-    found = failure(text)
-    assert found[0] is reason
-    assert message in found[1]
+    ):
+        actual_reason, actual_message = refuse(text)
+        assert actual_reason is reason, text
+        assert message in actual_message, text
 
 
-def test_an_openmetrics_page_without_its_end_is_cut_off() -> None:
-    assert failure(GOOD, openmetrics=True)[0] is Reason.PARSE
+def test_an_openmetrics_page_without_its_end_is_truncated() -> None:
+    assert refuse(GOOD, openmetrics=True)[0] is Reason.PARSE
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
-def test_a_gauge_that_says_nothing_sensible_is_absent(value: str) -> None:
-    sample = read(GOOD + f'vllm:num_requests_running{{engine="0",model_name="m"}} {value}\n')
-    assert sample.requests_running is None
+def test_a_gauge_with_an_impossible_value_is_none() -> None:
+    for value in ("NaN", "+Inf", "-1"):
+        sample = read(GOOD + f'vllm:num_requests_running{{engine="0",model_name="m"}} {value}\n')
+        assert sample.requests_running is None, value
 
 
 def test_the_sum_of_a_histogram_may_be_negative() -> None:
@@ -263,30 +260,30 @@ def test_the_sum_of_a_histogram_may_be_negative() -> None:
     assert sample.queue_time.sum == -2000
 
 
-@pytest.mark.parametrize("recording", ["batch-ramp", "data-parallel", "speculative"])
-def test_every_sample_agrees_with_the_parser_of_prometheus_client(recording: str) -> None:
-    text = body_at(recording, 40)
-    expected: dict[tuple[str, str | None], float] = {
-        (sample.name, sample.labels["engine"]): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if "engine" in sample.labels and sample.labels.keys() == {"engine", "model_name"}
-    }
-    for key, sample in PageReader(METRIC_NAMES).read(text).engines.items():
-        assert sample.generation_tokens == expected["vllm:generation_tokens_total", key.engine]
-        assert sample.requests_running == expected["vllm:num_requests_running", key.engine]
-        assert sample.created == expected.get(("vllm:generation_tokens_created", key.engine))
-        for field, name in (
-            ("time_to_first_token", "time_to_first_token_seconds"),
-            ("inter_token_latency", "inter_token_latency_seconds"),
-            ("iteration_tokens", "iteration_tokens_total"),
-        ):
-            assert getattr(sample, field).sum == expected[f"vllm:{name}_sum", key.engine]
-            assert getattr(sample, field).count == expected[f"vllm:{name}_count", key.engine]
+def test_every_sample_agrees_with_the_parser_of_prometheus_client() -> None:
+    for recording in ("batch-ramp", "data-parallel", "speculative"):
+        text = body_at(recording, 40)
+        expected: dict[tuple[str, str | None], float] = {
+            (sample.name, sample.labels["engine"]): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if "engine" in sample.labels and sample.labels.keys() == {"engine", "model_name"}
+        }
+        for key, sample in PageReader(METRIC_NAMES).read(text).engines.items():
+            assert sample.generation_tokens == expected["vllm:generation_tokens_total", key.engine], recording
+            assert sample.requests_running == expected["vllm:num_requests_running", key.engine], recording
+            assert sample.created == expected.get(("vllm:generation_tokens_created", key.engine)), recording
+            for field, name in (
+                ("time_to_first_token", "time_to_first_token_seconds"),
+                ("inter_token_latency", "inter_token_latency_seconds"),
+                ("iteration_tokens", "iteration_tokens_total"),
+            ):
+                assert getattr(sample, field).sum == expected[f"vllm:{name}_sum", key.engine], recording
+                assert getattr(sample, field).count == expected[f"vllm:{name}_count", key.engine], recording
 
 
 @given(st.text(alphabet='vllm:generation_tokens_total{}="0, \\\n1e+#', max_size=200))
-def test_no_text_makes_the_reader_raise_anything_but_a_scrape_error(text: str) -> None:
+def test_any_text_is_read_or_raises_a_scrape_error(text: str) -> None:
     try:
         PageReader(METRIC_NAMES).read(text)
     except ScrapeError as error:
@@ -298,15 +295,15 @@ def test_a_page_cut_anywhere_but_at_the_end_of_a_line_is_refused(length: int) ->
     text = body_at("single-stream", 40)
     cut = text[: length % len(text)]
     if cut and not cut.endswith("\n"):
-        assert failure(cut)[0] is Reason.PARSE
+        assert refuse(cut)[0] is Reason.PARSE
 
 
 def test_a_hostile_line_takes_no_more_than_linear_time() -> None:
     for filling in (" " * 200_000, 'a="' * 50_000, '"\\' * 100_000, "a=" * 100_000):
-        assert failure(f"vllm:x{{{filling}\n")[0] is Reason.PARSE
+        assert refuse(f"vllm:x{{{filling}\n")[0] is Reason.PARSE
 
 
-def test_the_names_table_has_each_name_once() -> None:
+def test_the_metric_table_has_each_name_once() -> None:
     seen = [
         (name, tuple(upstream.where.items()), upstream.kind is MetricKind.CREATED)
         for upstream in METRIC_NAMES.metrics

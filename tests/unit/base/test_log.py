@@ -25,7 +25,7 @@ def _logging_as_before() -> Iterator[None]:
 
 def test_a_logfmt_line_has_time_level_and_message_first(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("info", "logfmt")
-    log.logger().info("target up again", target="chat", failed_scrapes=3)
+    log.get_logger().info("target up again", target="chat", failed_scrapes=3)
     (line,) = capsys.readouterr().err.splitlines()
     fields = logfmt(line)
     assert list(fields) == ["time", "level", "msg", "target", "failed_scrapes"]
@@ -35,7 +35,7 @@ def test_a_logfmt_line_has_time_level_and_message_first(capsys: pytest.CaptureFi
 
 def test_a_json_line_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("info", "json")
-    log.logger().warning("target down", target="chat", reason="connect")
+    log.get_logger().warning("target down", target="chat", reason="connect")
     (line,) = capsys.readouterr().err.splitlines()
     fields = json.loads(line)
     assert datetime.fromisoformat(fields.pop("time")).utcoffset() is not None
@@ -46,7 +46,7 @@ def test_no_value_can_forge_a_field_or_a_line(capsys: pytest.CaptureFixture[str]
     for hostile in ('x" level=error msg="forged', "x\nlevel=error", 'x\\" level=error y="', "=", 'a "b" c'):
         for form in log.FORMATS:
             log.configure("info", form)
-            log.logger().info("x", target=hostile)
+            log.get_logger().info("x", target=hostile)
             (line,) = capsys.readouterr().err.splitlines()
             fields = json.loads(line) if form == "json" else logfmt(line)
             assert fields.pop("time"), (form, hostile)
@@ -69,7 +69,7 @@ def test_a_traceback_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> No
         try:
             _ = 1 / 0
         except ZeroDivisionError:
-            log.logger().exception("scrape broke", target="chat")
+            log.get_logger().exception("scrape broke", target="chat")
         (line,) = capsys.readouterr().err.splitlines()
         fields = json.loads(line) if form == "json" else logfmt(line)
         assert "ZeroDivisionError: division by zero" in fields["exception"], form
@@ -77,9 +77,9 @@ def test_a_traceback_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("warning", "logfmt")
-    log.logger().info("not this")
+    log.get_logger().info("not this")
     logging.getLogger("some.library").info("nor this")
-    log.logger().error("but this")
+    log.get_logger().error("but this")
     (line,) = capsys.readouterr().err.splitlines()
     assert "but this" in line
 
@@ -88,6 +88,6 @@ def test_libraries_that_log_addresses_or_each_job_are_quiet_even_at_debug(capsys
     for library in ("httpx", "httpcore.connection", "uvicorn.access", "apscheduler.scheduler"):
         log.configure("debug", "logfmt")
         logging.getLogger(library).info("GET http://user:hunter2@h")
-        log.logger().debug("ours")
+        log.get_logger().debug("ours")
         (line,) = capsys.readouterr().err.splitlines()
         assert "ours" in line, library

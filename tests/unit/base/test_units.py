@@ -24,7 +24,7 @@ def test_a_duration_becomes_seconds() -> None:
         ("2d", 172_800),
         ("1m5s250ms", 65.25),
     ):
-        assert units.duration(text) == seconds, text
+        assert units.parse_duration(text) == seconds, text
 
 
 NO_DURATIONS: tuple[object, ...] = (
@@ -48,7 +48,9 @@ NO_DURATIONS: tuple[object, ...] = (
 
 def test_an_invalid_duration_is_refused_with_an_example() -> None:
     for value in NO_DURATIONS:
-        assert refusal(ValueError, units.duration, value) == f"{DURATION}, found {units.shown(value)}", value
+        assert refusal(ValueError, units.parse_duration, value) == f"{DURATION}, found {units.describe_value(value)}", (
+            value
+        )
 
 
 def test_prefixes_of_a_size_are_decimal_unless_they_say_binary() -> None:
@@ -63,36 +65,36 @@ def test_prefixes_of_a_size_are_decimal_unless_they_say_binary() -> None:
         ("12GiB", 12 * 2**30),
         ("1TiB", 2**40),
     ):
-        assert units.size(text) == pytest.approx(amount, rel=1e-12), text
+        assert units.parse_size(text) == pytest.approx(amount, rel=1e-12), text
 
 
 def test_bandwidth_and_compute_have_units_of_their_own() -> None:
-    assert units.bandwidth("864GB/s") == 864e9
-    assert units.bandwidth("1GiB/s") == 2**30
-    assert units.compute("362TFLOPS") == 362e12
-    assert units.compute("1.5 PFLOPS") == 1.5e15
+    assert units.parse_bandwidth("864GB/s") == 864e9
+    assert units.parse_bandwidth("1GiB/s") == 2**30
+    assert units.parse_compute_rate("362TFLOPS") == 362e12
+    assert units.parse_compute_rate("1.5 PFLOPS") == 1.5e15
 
 
 def test_an_invalid_size_is_refused_with_an_example() -> None:
     for value in ("", "16", "16kiB", "16G", "16gb", "16Gb", "0GB", "-1GB", "1e9B", "GB", "16GB/s", "nanGB", 16, None):
-        assert refusal(ValueError, units.size, value) == f"{SIZE}, found {value!r}", value
+        assert refusal(ValueError, units.parse_size, value) == f"{SIZE}, found {value!r}", value
 
 
 def test_an_invalid_bandwidth_is_refused_with_an_example() -> None:
     for value in ("864GB", "864Gb/s", "864GB/m", "0GB/s", 864):
-        assert refusal(ValueError, units.bandwidth, value) == f"{BANDWIDTH}, found {value!r}", value
+        assert refusal(ValueError, units.parse_bandwidth, value) == f"{BANDWIDTH}, found {value!r}", value
 
 
 def test_an_invalid_compute_rate_is_refused_with_an_example() -> None:
     for value in ("362TFLOP", "362TFLOPS/s", "362", "0TFLOPS", "362Tflops", 362):
-        assert refusal(ValueError, units.compute, value) == f"{COMPUTE}, found {value!r}", value
+        assert refusal(ValueError, units.parse_compute_rate, value) == f"{COMPUTE}, found {value!r}", value
 
 
 @example("16kiB")
 @given(st.text() | st.from_regex(r"\d{1,4}(\.\d)? ?[kKMGTP]?i?(B|B/s|FLOPS|ms|s|m|h|d)", fullmatch=True))
 def test_any_text_is_a_quantity_of_one_kind_or_a_value_error(text: str) -> None:
     amounts = []
-    for parse in (units.size, units.bandwidth, units.compute, units.duration):
+    for parse in (units.parse_size, units.parse_bandwidth, units.parse_compute_rate, units.parse_duration):
         with contextlib.suppress(ValueError):
             amounts.append(parse(text))
     assert len(amounts) <= 1
@@ -101,8 +103,8 @@ def test_any_text_is_a_quantity_of_one_kind_or_a_value_error(text: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from(["ms", "s", "m", "h", "d"])), min_size=1, max_size=5))
 def test_a_duration_of_several_parts_is_their_sum(parts: list[tuple[int, str]]) -> None:
-    whole = units.duration("".join(f"{number}{unit}" for number, unit in parts))
-    assert whole == pytest.approx(sum(units.duration(f"{number}{unit}") for number, unit in parts))
+    whole = units.parse_duration("".join(f"{number}{unit}" for number, unit in parts))
+    assert whole == pytest.approx(sum(units.parse_duration(f"{number}{unit}") for number, unit in parts))
 
 
 def test_a_duration_for_people_has_two_units_at_most() -> None:
@@ -117,10 +119,10 @@ def test_a_duration_for_people_has_two_units_at_most() -> None:
         (7859, "2h 10m"),
         (90_000, "25h"),
     ):
-        assert units.human_duration(seconds) == text, seconds
+        assert units.format_duration(seconds) == text, seconds
 
 
 @given(st.floats(0, 1e9))
 def test_a_duration_for_people_reads_back_as_nearly_the_same(seconds: float) -> None:
-    back = units.duration(units.human_duration(seconds).replace(" ", ""))
+    back = units.parse_duration(units.format_duration(seconds).replace(" ", ""))
     assert math.isclose(back, seconds, abs_tol=60 if seconds >= 3599 else 0.5 if seconds >= 1 else 0.0005 + 1e-9)

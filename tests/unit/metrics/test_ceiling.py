@@ -4,7 +4,7 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
-from phasewatch.analysis.ceiling import Basis, Ceiling, Counted
+from phasewatch.analysis.ceiling import Basis, Ceiling, RateSource
 from phasewatch.hardware.facts import DeviceSource
 from phasewatch.metrics.ceiling import CEILING_METRICS
 from phasewatch.metrics.descriptor import ENGINE_LABELS
@@ -19,9 +19,9 @@ KNOWN = Ceiling(
     kv_cache_bytes_per_token={ModelSource.CONFIG_JSON: 5.0},
     decode_ceiling_tokens_per_second={Basis.WEIGHTS: 6.0, Basis.READ: 7.0},
     decode_ceiling_ratio={Basis.WEIGHTS: 8.0, Basis.READ: 9.0},
-    memory_read_bytes_per_second={Counted.DERIVED: 10.0, Counted.ENGINE: 11.0},
-    memory_bandwidth_utilization_ratio={Counted.DERIVED: 12.0, Counted.ENGINE: 13.0},
-    compute_utilization_ratio={Counted.DERIVED: 14.0, Counted.ENGINE: 15.0},
+    memory_read_bytes_per_second={RateSource.DERIVED: 10.0, RateSource.ENGINE: 11.0},
+    memory_bandwidth_utilization_ratio={RateSource.DERIVED: 12.0, RateSource.ENGINE: 13.0},
+    compute_utilization_ratio={RateSource.DERIVED: 14.0, RateSource.ENGINE: 15.0},
     prefill_ceiling_tokens_per_second=16.0,
     prefill_ceiling_ratio=17.0,
 )

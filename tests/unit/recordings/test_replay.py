@@ -27,15 +27,15 @@ def test_every_scrape_has_an_object_failed_ones_too() -> None:
     assert all(metric["labels"]["target"] == "chat" for one in found for metric in one["metrics"])
 
 
-def test_a_recording_of_a_server_without_pages_is_refused_by_its_name(tmp_path: Path) -> None:
-    for engine, shown in (("ollama", "'ollama'"), (["vllm"], r"\['vllm'\]"), (7, "7")):
+def test_a_recording_of_another_kind_of_server_is_refused_with_its_name(tmp_path: Path) -> None:
+    for engine, text in (("ollama", "'ollama'"), (["vllm"], r"\['vllm'\]"), (7, "7")):
         path = tmp_path / "x.jsonl"
         path.write_text(json.dumps({"kind": "header", "engine": engine}))
-        with pytest.raises(RecordingError, match=rf"x.jsonl:1: a recording of {shown}; this version replays vllm only"):
+        with pytest.raises(RecordingError, match=rf"x.jsonl:1: a recording of {text}; this version replays vllm only"):
             list(format_json(RecordingReader(path), TARGET))
 
 
-def test_a_failed_scrape_leaves_the_target_metrics_alone() -> None:
+def test_a_failed_scrape_has_only_the_metrics_of_the_target() -> None:
     down = [metrics for _, metrics in replayed("restart") if value(metrics, "llm_target_up") == 0]
     assert len(down) > 20
     for metrics in down:
@@ -52,13 +52,13 @@ def test_the_time_of_success_is_that_of_the_recording() -> None:
     start = RecordingReader(RESTART).header.wall_start
     assert start is not None
     _, metrics = next(replayed("restart"))
-    found = value(metrics, "llm_target_last_success_timestamp_seconds")
-    assert found is not None
-    assert start < found < start + 1
+    success = value(metrics, "llm_target_last_success_timestamp_seconds")
+    assert success is not None
+    assert start < success < start + 1
 
 
 @needs("promtool")
-def test_promtool_takes_the_openmetrics_text_as_history(tmp_path: Path) -> None:
+def test_promtool_imports_the_openmetrics_text(tmp_path: Path) -> None:
     text, data = tmp_path / "history.om", tmp_path / "data"
     text.write_text(format_openmetrics(RecordingReader(RESTART), TARGET))
     (data / "wal").mkdir(parents=True)  # what promtool dumps from must look like a whole database

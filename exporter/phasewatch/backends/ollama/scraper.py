@@ -25,7 +25,7 @@ from phasewatch.backends.ollama.state import (
 )
 from phasewatch.backends.ollama.tracker import StateTracker
 from phasewatch.base.errors import Reason, ScrapeError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.config.settings import Target
 from phasewatch.models.sources.gguf import read_show_costs
 from phasewatch.scrape.scraper import Job, Scraper
@@ -71,11 +71,11 @@ class OllamaScraper(Scraper):
         self._probe_task: asyncio.Task[None] | None = None
         self._logged_host_memory = False
 
-    def jobs(self) -> Sequence[Job]:
+    def list_jobs(self) -> Sequence[Job]:
         """The scrape, /api/show, the device, and the check whether a probe is due."""
         probe = (Job("probe", self.probe_if_due, PROBE_TICK),) if self.target.probe.enabled else ()
         learn = Job("learn", self.learn, self.target.interval)
-        return (*super().jobs(), learn, Job("device", self.find_device, DEVICE_INTERVAL), *probe)
+        return (*super().list_jobs(), learn, Job("device", self.find_device, DEVICE_INTERVAL), *probe)
 
     async def learn(self) -> None:
         """Read the metadata of one model in memory that has none yet."""
@@ -92,7 +92,7 @@ class OllamaScraper(Scraper):
             return
         if self._runner.is_ready() and self._runner.take_request() is not None:
             self._probe_task = asyncio.create_task(self._probe_until_closed())
-            self._under_way.add(self._probe_task)  # `close` must find it even before it has run
+            self._tasks.add(self._probe_task)  # `close` must find it even before it has run
 
     def take_over(self, before: Scraper) -> None:
         """Start from the state of another scraper of the same server: the use of its models, pauses and backoffs."""
@@ -100,7 +100,7 @@ class OllamaScraper(Scraper):
             tracker = before._tracker  # noqa: SLF001  # one of its own kind
             self._publish(take_over_state(tracker.state, tracker.probing))
 
-    def _health(self) -> Health:
+    def _get_health(self) -> Health:
         return self._tracker.state.health
 
     def _publish(self, state: OllamaState) -> None:
@@ -123,7 +123,7 @@ class OllamaScraper(Scraper):
         timing = ScrapeTiming(sent, self._clock(), self._wall_clock())
         self._publish(fold_success(self._tracker.state, version, timing))
 
-    def _take_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
+    def _record_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
         self._publish(fold_failure(self._tracker.state, error, timing))
 
     async def _disconnect(self) -> None:
@@ -143,16 +143,16 @@ class OllamaScraper(Scraper):
             metadata = await self._client.show_model(model.name)
             costs, unknown = await asyncio.to_thread(read_show_costs, metadata)
         except ScrapeError as error:
-            logger().debug("a model cannot be shown", target=self.target.name, error=error.message)
+            get_logger().debug("a model cannot be shown", target=self.target.name, error=error.message)
             return
         except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
-            logger().error("learning of a model broke", target=self.target.name, model=model.name, exc_info=True)
+            get_logger().error("learning of a model broke", target=self.target.name, model=model.name, exc_info=True)
             return
         state = self._tracker.state
         description = ModelDescription(parse_capabilities(metadata), costs)
         self._publish(replace(state, descriptions={**state.descriptions, model.digest: description}))
         if unknown:
-            logger().info("model", target=self.target.name, model=model.name, note="; ".join(unknown))
+            get_logger().info("model", target=self.target.name, model=model.name, note="; ".join(unknown))
 
     def _lacks_description(self, model: LoadedModel) -> bool:
         """Whether to send /api/show for a model: its name stands for it, and there was no recent request."""
@@ -165,7 +165,7 @@ class OllamaScraper(Scraper):
         try:
             device = await self._discovery.discover()
         except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
-            logger().error("finding the device broke", target=self.target.name, exc_info=True)
+            get_logger().error("finding the device broke", target=self.target.name, exc_info=True)
             return
         if device is not None:
             self._publish(replace(self._tracker.state, device=device))
@@ -184,7 +184,7 @@ class OllamaScraper(Scraper):
                 f"{partly[0]} is wholly or partly in the host's memory, whose bandwidth is not known: "
                 "set device.cpu_memory_bandwidth, or run `phasewatch devices --measure` on that machine"
             )
-            logger().info("device", target=self.target.name, note=note)
+            get_logger().info("device", target=self.target.name, note=note)
 
     async def _probe_until_closed(self) -> None:
         await self._until_closed(self._probe())

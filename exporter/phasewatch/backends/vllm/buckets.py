@@ -1,6 +1,6 @@
 """Upper bounds of the buckets of vLLM's histograms, 0.8 to 0.32 (its v1/metrics/buckets.py, and the recorded pages).
 
-A server with --custom-histogram-buckets has others.
+They differ with --custom-histogram-buckets.
 """
 
 from typing import Final

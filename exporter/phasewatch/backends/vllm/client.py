@@ -1,4 +1,4 @@
-"""vLLM: its /metrics page, and what it says of itself at /version, /v1/models and /server_info."""
+"""vLLM client: /metrics, /version, /v1/models and /server_info."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,25 +14,25 @@ from phasewatch.snapshot.target import ServerFacts
 
 
 class VllmClient(PageClient):
-    """Asks one vLLM server.
+    """HTTP client of one vLLM server.
 
     Args:
         target: the server.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
     """
 
     def __init__(self, target: Target, transport: httpx.AsyncBaseTransport | None = None) -> None:
         super().__init__(target, METRIC_NAMES, transport)
 
     async def fetch_facts(self) -> ServerFacts:
-        """Ask for the version, the models and the settings. An endpoint that does not answer leaves its part empty."""
+        """Request version, models and settings. The part of an endpoint without a valid response stays empty."""
         facts = parse_facts(await self.get_json_or_none("/version"), await self.get_json_or_none("/v1/models"))
         info = await self.get_json_or_none("/server_info?config_format=json")
         return replace(facts, server=parse_server_settings(info))
 
 
 def parse_facts(version: Any, models: Any) -> ServerFacts:
-    """Facts from the answers of /version and /v1/models, whatever they are. LoRA adapters are no models."""
+    """Facts from any responses of /version and /v1/models. LoRA adapters (entries with a parent) are not models."""
     release = version.get("version") if isinstance(version, dict) else None
     listed = models.get("data") if isinstance(models, dict) else None
     return ServerFacts(
@@ -46,9 +46,9 @@ def parse_facts(version: Any, models: Any) -> ServerFacts:
 
 
 def parse_server_settings(server_info: Any) -> ServerSettings:
-    """Settings from the answer of /server_info, which a server has in development mode only (0.32).
+    """Settings from any response of /server_info, which exists only in development mode (0.32).
 
-    Where a server admits fewer requests than it has slots, or schedules fewer tokens than a step holds, that counts.
+    The limits on active requests and scheduled tokens take precedence over the number of slots and the size of a step.
     """
     config = server_info.get("vllm_config") if isinstance(server_info, dict) else None
     scheduler = config.get("scheduler_config") if isinstance(config, dict) else None

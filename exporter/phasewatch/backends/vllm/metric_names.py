@@ -1,8 +1,8 @@
-"""Every vLLM metric that is read, under every name that a release, a wrapper or a dialect gives it.
+"""The vLLM metrics that are read, under every name that a release, a wrapper or a dialect gives them.
 
 The table was checked against the sources of vLLM 0.8.5, 0.10.0, 0.12.0, 0.16.0, 0.22.0, 0.27.1 and 0.32.0. Names are
-keyed as sample names, never as families: the Python server writes the text format, the Rust front end (0.22 and newer)
-OpenMetrics whatever it is asked for, and only the samples are alike in both.
+sample names, not family names: the Python server writes the text format, the Rust front end (0.22 and newer) always
+OpenMetrics, and only the samples are the same in both.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from phasewatch.backends.metric_table import Combine, MetricKind, MetricTable, UpstreamMetric
 
 PREFIXES: Final = ("vllm:", "vllm_", "ray_vllm:", "ray_vllm_")
-"""vLLM itself; vLLM asked by a client that escapes colons; Ray Serve before and after it sanitised names."""
+"""vLLM itself; vLLM for a client that escapes colons; Ray Serve before and after it sanitised names."""
 
 _METRICS: Final = (
     UpstreamMetric("requests_running", MetricKind.GAUGE, {"num_requests_running": "all"}),
@@ -51,7 +51,7 @@ _METRICS: Final = (
     ),
     UpstreamMetric("prompt_tokens_cached", MetricKind.COUNTER, {"prompt_tokens_cached": "0.16 and newer"}),
     UpstreamMetric("generation_tokens", MetricKind.COUNTER, {"generation_tokens": "all"}),
-    # One counter stands for all: they are made together. Absent from multiprocess pages and from the Rust front end.
+    # One counter represents all, since they are created together. Multiprocess pages and the Rust front end lack it.
     UpstreamMetric(
         "created",
         MetricKind.CREATED,
@@ -86,7 +86,7 @@ _METRICS: Final = (
     UpstreamMetric(
         "request_computed_tokens", MetricKind.TOTALS, {"request_prefill_kv_computed_tokens": "0.16 and newer"}
     ),
-    # There, and 0, unless the server was started with --enable-mfu-metrics.
+    # Exposed at 0 unless the server runs with --enable-mfu-metrics.
     UpstreamMetric("estimated_flops_per_gpu", MetricKind.COUNTER, {"estimated_flops_per_gpu": "0.22 and newer"}),
     UpstreamMetric(
         "estimated_read_bytes_per_gpu", MetricKind.COUNTER, {"estimated_read_bytes_per_gpu": "0.22 and newer"}

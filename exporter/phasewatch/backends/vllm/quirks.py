@@ -1,4 +1,4 @@
-"""Where a vLLM release counts otherwise than its metrics' names suggest."""
+"""Differences between vLLM's releases, and metrics that do not count what their names suggest."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -8,16 +8,17 @@ from phasewatch.analysis.samples import EngineSample, Histogram, Page
 from phasewatch.analysis.window import EngineHistory, subtract_histograms
 
 INFLATED: Final = 1.5
-"""Counted steps / steps that follow from latency, above which several processes have counted: one gives about 1, two
-that are busy about 2."""
+"""Ratio of counted steps to steps derived from latency above which several processes have counted: it is about 1 for
+one process, and about 2 for two busy ones."""
 
-_WRONG_TOGETHER: Final = ("queue_time", "prefill_time")
+_CORRUPTED_TOGETHER: Final = ("queue_time", "prefill_time")
+"""Histograms that get an impossible observation from the same request, see `find_corrupt_histograms`."""
 
 
 def has_one_api_server(page: Page, sample: EngineSample, configured: int | None) -> bool | None:
-    """Whether one process writes the page: as configured, or else by what only a single process exposes.
+    """Whether one process writes the page: as configured, or else if the page has what only a single process exposes.
 
-    None for OpenMetrics without that: the Rust front end is one process, but others may speak the dialect as well.
+    None for an OpenMetrics page without that: the Rust front end is one process, but others may write OpenMetrics too.
     """
     if configured is not None:
         return configured == 1
@@ -27,28 +28,28 @@ def has_one_api_server(page: Page, sample: EngineSample, configured: int | None)
 
 
 def count_steps(past: EngineHistory, *, one_api_server: bool | None) -> float | None:
-    """Steps of the engine that put out at least one token.
+    """Steps of the engine that generated at least one token.
 
     `iteration_tokens_total_count` counts them, but each API server process counts every step in which one of its own
-    requests took part, so N processes count up to N times (0.8 to 0.32; N is the number of ranks under data parallelism
-    by default). With several processes the steps follow from inter-token latency instead, scrape by scrape: while
-    anything decodes, one step is one mean latency long, so
+    requests took part, so N processes count a step up to N times (0.8 to 0.32; under data parallelism N is the number
+    of ranks by default). With several processes the steps are derived from inter-token latency instead, scrape by
+    scrape: while anything decodes, a step takes one mean latency, so
 
         steps = observations / max(1, mean number of streams),    streams = latency sum / time,
 
-    and no more than were counted. Steps that put out nothing but first tokens are not in that figure.
+    but not more than were counted. Steps that generate only first tokens are not included.
 
     Args:
         past: the window, scrape by scrape.
-        one_api_server: whether one process counts. If None, the count is taken unless it is `INFLATED` against the
-            latencies, as it is where several processes are busy.
+        one_api_server: whether one process counts. If None, the count is used unless it is `INFLATED` in comparison
+            with the latencies, which means that several processes are busy.
     """
     growth = past.growth
     return _choose_steps(growth.iteration_tokens, growth.inter_token_latency, past, one_api_server=one_api_server)
 
 
 def count_interval_steps(past: EngineHistory, *, one_api_server: bool | None) -> tuple[float | None, ...]:
-    """Steps as `count_steps` has them, from each scrape to the next."""
+    """Steps from each scrape to the next, counted like those of `count_steps`."""
     intervals = zip(pairwise(past.times), pairwise(past.samples), strict=True)
     return tuple(
         _choose_steps(
@@ -72,12 +73,12 @@ def _choose_steps(
     intervals = list(_derive_steps(past))
     if one_api_server is None and counted is not None and counted <= INFLATED * sum(steps for steps, _ in intervals):
         return counted
-    # No process misses a step that it took part in, so all of them together never count too few.
+    # Each process counts every step that it takes part in, so the total is never too low.
     return sum(steps if most is None else min(steps, most) for steps, most in intervals)
 
 
 def _derive_steps(past: EngineHistory) -> Iterator[tuple[float, float | None]]:
-    """Steps that follow from latency, and steps that were counted, from each scrape to the next."""
+    """Steps derived from latency, and counted steps (None if unknown), from each scrape to the next."""
     for (start, end), (before, after) in zip(pairwise(past.times), pairwise(past.samples), strict=True):
         latency = _subtract_totals(before.inter_token_latency, after.inter_token_latency)
         if latency is not None and latency.count > 0:
@@ -86,22 +87,22 @@ def _derive_steps(past: EngineHistory) -> Iterator[tuple[float, float | None]]:
 
 
 def _subtract_totals(before: Histogram | None, after: Histogram | None) -> Histogram | None:
-    """A difference without buckets, which would take most of the time."""
+    """The growth of sum and count. Buckets are left out: they would take most of the time."""
     if before is None or after is None:
         return None
     return Histogram(after.sum - before.sum, after.count - before.count)
 
 
 def count_computed_prompt_tokens(growth: EngineSample, now: EngineSample, version: str | None) -> float | None:
-    """Prompt tokens that the engine really computed, cached and transferred ones excluded.
+    """Prompt tokens that the engine actually computed, excluding cached and transferred ones.
 
-    `prompt_tokens_by_source{source="local_compute"}` says so since 0.16. Before, cached tokens have to be taken off;
-    0.8 counted them in blocks, so without the version a page that shows hits cannot be read.
+    `prompt_tokens_by_source{source="local_compute"}` counts them since 0.16. Before, cached tokens have to be
+    subtracted; 0.8 counted them in blocks, so the figure is unknown if there are hits and the version is unknown.
 
     Args:
-        growth: of the counters.
+        growth: growth of the counters.
         now: the newest sample, for the cache configuration.
-        version: the server's version, if known.
+        version: the server's version; None if unknown.
     """
     if growth.prompt_tokens_computed is not None:
         return growth.prompt_tokens_computed
@@ -116,7 +117,7 @@ def count_computed_prompt_tokens(growth: EngineSample, now: EngineSample, versio
 
 
 def never_caches(now: EngineSample) -> bool:
-    """Whether prefix caching is off. The V0 engine (0.8) says None for that, and counts no look-ups."""
+    """Whether prefix caching is off. The V0 engine (0.8) reports None in that case, and does not count look-ups."""
     setting = now.cache_config.get("enable_prefix_caching")
     return setting == "False" or (setting == "None" and now.prefix_cache_queries is None)
 
@@ -131,22 +132,22 @@ def _count_hit_tokens(growth: EngineSample, now: EngineSample, version: str | No
 
 
 def _drop_negative(tokens: float) -> float | None:
-    """Hits are counted at admission and prompts at their first token, so over a short window the difference may be
-    below 0; then it is unknown.
+    """None for a negative number. Hits are counted at admission and prompts at their first token, so over a short
+    window the difference may be negative.
     """
     return tokens if tokens >= 0 else None
 
 
 def read_kv_cache_capacity(sample: EngineSample, *, alone: bool) -> float | None:
-    """Tokens that the KV cache of one engine holds, from the labels of `cache_config_info`.
+    """Capacity of an engine's KV cache in tokens, from the labels of `cache_config_info`.
 
-    `kv_cache_size_tokens` says it since 0.23. Before, blocks x block size is right for a model whose layers all keep
-    the same cache; with several engines on the page `num_gpu_blocks` is their sum on each of them in some releases and
-    not in others (up to 0.22), so it is not used there.
+    `kv_cache_size_tokens` is the capacity since 0.23. Before, it is blocks x block size for a model whose layers all
+    have the same cache. With several engines on the page, some releases up to 0.22 report the sum of all engines as
+    `num_gpu_blocks` of each and others do not, so it is not used then.
 
     Args:
-        sample: of the engine.
-        alone: whether the page speaks of this engine only.
+        sample: the engine's sample.
+        alone: whether it is the only engine on the page.
     """
     config = sample.cache_config
     tokens = config.get("kv_cache_size_tokens", "")
@@ -160,20 +161,20 @@ def read_kv_cache_capacity(sample: EngineSample, *, alone: bool) -> float | None
 
 
 def find_corrupt_histograms(before: EngineSample, after: EngineSample) -> Iterable[str]:
-    """Histograms that took in an impossible observation between two samples.
+    """Names of histograms with an impossible observation between two samples.
 
-    A request that fails before it is ever scheduled records minus the process's uptime as its queue time and plus the
-    uptime as its prefill time (0.8 to 0.32). The first shows as a falling sum, unless others make up for it. The second
-    shows as a prefill that is longer than any whole request; then the queue time is wrong as well.
+    A request that fails before it is scheduled is observed with minus the process's uptime as its queue time and plus
+    the uptime as its prefill time (0.8 to 0.32). The former makes the sum fall, unless other requests make up for it.
+    The latter is a prefill that takes longer than any whole request; then the queue time is wrong as well.
     """
-    return _WRONG_TOGETHER if _prefill_outlasts_requests(before, after) else ()
+    return _CORRUPTED_TOGETHER if _prefill_outlasts_requests(before, after) else ()
 
 
 def _prefill_outlasts_requests(before: EngineSample, after: EngineSample) -> bool:
-    """Whether prefill times between two samples cannot be those of the requests that finished between them.
+    """Whether the prefill times between two samples cannot be those of the requests that finished between them.
 
-    Each prefill is a part of a whole request, so no more prefills than requests can lie above a bucket's bound. The two
-    are on different clocks, so the bound below is taken for the requests.
+    A prefill is part of a request, so at most as many prefills as requests can exceed an upper bound. The two are
+    measured by different clocks, so the next lower bound is used for the requests.
     """
     if not (before.prefill_time and after.prefill_time and before.request_latency and after.request_latency):
         return False
@@ -183,7 +184,7 @@ def _prefill_outlasts_requests(before: EngineSample, after: EngineSample) -> boo
         return False
     prefill = subtract_histograms(before.prefill_time, after.prefill_time)
     whole = subtract_histograms(before.request_latency, after.request_latency)
-    # A page of several processes can be read halfway through an update; then the two speak of different requests.
+    # A multiprocess page may be read in the middle of an update; then the two include different requests.
     if prefill.count != whole.count:
         return False
     up_to_the_bound_below = (0.0, *whole.cumulative)

@@ -1,4 +1,4 @@
-"""Watches a vLLM server, or plays a recording of one."""
+"""Watches a vLLM server, or runs a recording of one through the same pipeline."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,17 +17,17 @@ from phasewatch.config.settings import Target
 from phasewatch.hardware.facts import DeviceLayout
 
 resolve_vllm_devices: Final = partial(resolve_devices, usual_layout=DeviceLayout.TENSOR)
-"""vLLM divides every layer among its devices."""
+"""Resolves the devices of a vLLM, which divides every layer among its devices by default."""
 
 
 class VllmScraper(PageScraper):
-    """One vLLM and what is known of it.
+    """Watches one vLLM server.
 
     Args:
         target: the server.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
-        transport: stands in for the network in tests.
+        transport: replaces the network in tests.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class VllmScraper(PageScraper):
 
 
 def create_player(target: Target, header: Mapping[str, Any]) -> PagePlayer:
-    """Plays a recording whose header holds the responses of /version and /v1/models."""
+    """The player of a recording whose header contains the responses of /version and /v1/models."""
     device, _ = resolve_vllm_devices(target, ())
     facts = parse_facts(header, header.get("models"))
     return PagePlayer(target, facts, table=METRIC_NAMES, rules=PAGE_RULES, device=device)

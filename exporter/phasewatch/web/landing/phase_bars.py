@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from phasewatch.analysis.ceiling import Basis, Counted
+from phasewatch.analysis.ceiling import Basis, RateSource
 from phasewatch.backends.backend import Backend
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.models import ModelSnapshot
@@ -71,7 +71,7 @@ def render_phase_bars(engine: EngineSnapshot, model: ModelSnapshot | None, backe
             backend.explain_missing_decode_ceiling(engine, model),
         )
     )
-    utilization = _choose_most_exact(ceiling.memory_bandwidth_utilization_ratio, Counted.DERIVED, Counted.ENGINE)
+    utilization = _choose_most_exact(ceiling.memory_bandwidth_utilization_ratio, RateSource.DERIVED, RateSource.ENGINE)
     if utilization is not None:
         value = format_percent(utilization)
         yield f'<div class="phase"><p class="what"><span>Memory bandwidth used</span><b>{value}</b></p>'

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Final
 
 from phasewatch.analysis.latency import Latency
-from phasewatch.base.units import human_duration
+from phasewatch.base.units import format_duration
 from phasewatch.snapshot.models import FOREVER_SECONDS
 
 UNKNOWN: Final = "\N{EN DASH}"
@@ -70,9 +70,9 @@ def format_quantile(latency: Latency, order: float) -> str:
     quantile = dict(latency.quantiles).get(order)
     if quantile is None:
         return UNKNOWN
-    if quantile.upper is None:
+    if quantile.upper_bound is None:
         return f"≥ {quantile.value:g} s"
-    return f"≤ {quantile.value:g} s" if quantile.lower == 0 else f"{format_number(quantile.value, 3)} s"
+    return f"≤ {quantile.value:g} s" if quantile.lower_bound == 0 else f"{format_number(quantile.value, 3)} s"
 
 
 def format_utc(timestamp: float) -> str:
@@ -90,7 +90,7 @@ def format_expiry(timestamp: float | None, now: float) -> str:
     if not 0 < timestamp - now < _DAY_SECONDS:
         return format_utc(timestamp)
     return (
-        f"in {human_duration(timestamp - now)} <small>{time.strftime('%H:%M:%S UTC', time.gmtime(timestamp))}</small>"
+        f"in {format_duration(timestamp - now)} <small>{time.strftime('%H:%M:%S UTC', time.gmtime(timestamp))}</small>"
     )
 
 
@@ -99,5 +99,7 @@ def format_age(timestamp: float | None, now: float) -> str:
     if timestamp is None:
         return UNKNOWN
     return (
-        format_utc(timestamp) if now - timestamp >= _DAY_SECONDS else f"{human_duration(max(now - timestamp, 0.0))} ago"
+        format_utc(timestamp)
+        if now - timestamp >= _DAY_SECONDS
+        else f"{format_duration(max(now - timestamp, 0.0))} ago"
     )

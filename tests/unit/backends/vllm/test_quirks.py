@@ -4,7 +4,7 @@ from phasewatch.analysis.samples import EngineSample, Histogram
 from phasewatch.backends.vllm.quirks import find_corrupt_histograms
 
 
-def test_a_prefill_longer_than_any_request_makes_it_and_the_queue_time_of_the_same_request_corrupt() -> None:
+def test_a_prefill_longer_than_any_request_makes_prefill_and_queue_time_corrupt() -> None:
     bounds = (1.0, 10.0, 100.0, float("inf"))
 
     def step(time: float, prefills: tuple[float, ...], requests: tuple[float, ...]) -> EngineSample:
@@ -23,7 +23,7 @@ def test_a_prefill_longer_than_any_request_makes_it_and_the_queue_time_of_the_sa
     }
 
 
-def test_histograms_of_other_buckets_are_not_compared() -> None:
+def test_histograms_with_different_buckets_are_not_compared() -> None:
     def sample(*bounds: float) -> EngineSample:
         histogram = Histogram(0, 1, bounds, (1.0,) * len(bounds))
         return EngineSample(prefill_time=histogram, request_latency=histogram)

@@ -2,7 +2,7 @@ from itertools import combinations
 
 import pytest
 
-from phasewatch.base.units import bandwidth
+from phasewatch.base.units import parse_bandwidth
 from phasewatch.demo.ollama.demo_models import (
     DEVICE,
     DEVICE_BANDWIDTH,
@@ -22,7 +22,7 @@ def test_the_device_is_in_the_table_with_its_bandwidth() -> None:
     assert isinstance(device, ResolvedDevice)
     assert device.memory_bandwidth == DEVICE_BANDWIDTH
     assert build_target_keys()["device"]["name"] == DEVICE
-    assert bandwidth(build_target_keys()["device"]["cpu_memory_bandwidth"]) == HOST_BANDWIDTH
+    assert parse_bandwidth(build_target_keys()["device"]["cpu_memory_bandwidth"]) == HOST_BANDWIDTH
 
 
 def test_every_models_name_says_that_it_is_simulated() -> None:

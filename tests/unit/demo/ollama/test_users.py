@@ -61,7 +61,9 @@ def observe(seed: int) -> Observed:
     async def work() -> None:
         scraper = OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, seeded(seed))
         ended = asyncio.Event()
-        jobs = [asyncio.create_task(run_repeatedly(job.run, max(job.seconds, 0.5), ended)) for job in scraper.jobs()]
+        jobs = [
+            asyncio.create_task(run_repeatedly(job.run, max(job.seconds, 0.5), ended)) for job in scraper.list_jobs()
+        ]
         for _ in range(round(CYCLES * CYCLE_SECONDS / SAMPLE_SECONDS)):
             await asyncio.sleep(SAMPLE_SECONDS)
             observed.readings.append(read_metrics(scraper))

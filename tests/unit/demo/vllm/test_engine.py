@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from phasewatch.analysis.ceiling import Counted
+from phasewatch.analysis.ceiling import RateSource
 from phasewatch.analysis.quantiles import QUANTILES
 from phasewatch.demo.vllm.roofline import build_roofline
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
@@ -62,7 +62,7 @@ def relative_errors(
 
 
 def bandwidth(reading: EngineSnapshot) -> float | None:
-    return reading.ceiling.memory_bandwidth_utilization_ratio.get(Counted.DERIVED)
+    return reading.ceiling.memory_bandwidth_utilization_ratio.get(RateSource.DERIVED)
 
 
 def test_decode_metrics_are_what_streams_observed() -> None:
@@ -149,7 +149,7 @@ def test_compute_utilization_is_what_was_computed() -> None:
     for scenario in [name for name in SCENARIOS if name != "preemption"]:
         errors = relative_errors(
             scenario,
-            lambda r: r.ceiling.compute_utilization_ratio.get(Counted.DERIVED),
+            lambda r: r.ceiling.compute_utilization_ratio.get(RateSource.DERIVED),
             lambda truth: truth.operations_per_second() / L40S.compute,
         )
         assert statistics.median(errors) < 0.02, scenario
@@ -158,7 +158,7 @@ def test_compute_utilization_is_what_was_computed() -> None:
 def test_compute_utilization_leaves_out_what_is_recomputed_after_a_preemption() -> None:
     for reading, truth in read("preemption"):
         assert sum(step.recomputed_tokens for step in truth.steps) > 0
-        utilization = reading.ceiling.compute_utilization_ratio[Counted.DERIVED]
+        utilization = reading.ceiling.compute_utilization_ratio[RateSource.DERIVED]
         assert 0.8 < utilization / (truth.operations_per_second() / L40S.compute) < 1
 
 
@@ -170,8 +170,8 @@ def test_true_inter_token_quantiles_are_within_the_exported_bounds() -> None:
             assert [order for order, _ in quantiles] == list(QUANTILES), scenario
             for order, quantile in quantiles:
                 true = gaps[max(1, math.ceil(order * len(gaps))) - 1]
-                upper = math.inf if quantile.upper is None else quantile.upper
-                assert (quantile.lower or 0.0) <= true <= upper, (scenario, order)
+                upper_bound = math.inf if quantile.upper_bound is None else quantile.upper_bound
+                assert (quantile.lower_bound or 0.0) <= true <= upper_bound, (scenario, order)
 
 
 def test_preemptions_are_counted_only_after_recomputation() -> None:

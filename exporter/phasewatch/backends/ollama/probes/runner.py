@@ -21,7 +21,7 @@ from phasewatch.backends.ollama.probes.scheduling import choose_probe, is_loaded
 from phasewatch.backends.ollama.state import OllamaState, record_skips
 from phasewatch.backends.ollama.tracker import StateTracker
 from phasewatch.base.errors import ScrapeError
-from phasewatch.base.log import logger
+from phasewatch.base.log import get_logger
 from phasewatch.config.settings import Target
 from phasewatch.snapshot.probes import ProbeReason, SkipReason
 
@@ -87,9 +87,9 @@ class ProbeRunner:
                 await self._carry_out(request)
         except ScrapeError as error:
             self._retry_at = self._clock() + self._target.interval
-            logger().debug("no probe", target=self._target.name, error=error.message)
+            get_logger().debug("no probe", target=self._target.name, error=error.message)
         except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
-            logger().error("probe broke", target=self._target.name, exc_info=True)
+            get_logger().error("probe broke", target=self._target.name, exc_info=True)
         finally:
             self._tracker.probing = None
 
@@ -143,14 +143,14 @@ class ProbeRunner:
         except ProbeError as error:
             return _Reading(overhead, error=error)
         except Exception as error:  # noqa: BLE001  # as above; counted, or the same probe would be due again at once
-            logger().error("probe broke", target=self._target.name, exc_info=True)
+            get_logger().error("probe broke", target=self._target.name, exc_info=True)
             defect = f"a defect of the exporter: {type(error).__name__}"
             return _Reading(error=ProbeError(ProbeReason.INTERNAL, defect))
 
     def _log(self, result: ProbeResult, before: OllamaState, after: OllamaState) -> None:
         """Log when probes of a model begin to fail, when they succeed again, and when they are given up."""
         key = result.request.key
-        log = logger().bind(target=self._target.name, model=key[0])
+        log = get_logger().bind(target=self._target.name, model=key[0])
         model = after.models.get(key)
         record = before.records.get(key[0])
         succeeded = record is None or record.success is not False
