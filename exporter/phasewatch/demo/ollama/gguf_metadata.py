@@ -6,6 +6,7 @@ Names, order and shapes of the tensors are those of a Llama converted by llama.c
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from phasewatch.models.sources.ggml import TYPE_SIZES
@@ -14,7 +15,7 @@ _BILLION: Final = 1_000_000_000
 _MILLION: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GgufMetadata:
     """The dimensions of a Llama, from which its metadata follow. The defaults are those of the recorded tiny model.
 
@@ -38,7 +39,7 @@ class GgufMetadata:
     quantization: str = "F16"
     weight_type: str = "F16"
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Number of parameters in all tensors."""
         return sum(math.prod(tensor["shape"]) for tensor in self.list_tensors())
