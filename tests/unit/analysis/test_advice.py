@@ -9,26 +9,11 @@ from phasewatch.analysis.saturation import SaturationState
 from phasewatch.metrics.collector import TABLE
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
+from tests.support.advice import CALM, VLLM_FLAGS
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.targets import new_target
 
 ALL = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values(), *OLLAMA.values()]
-CALM = {SaturationState.IDLE, SaturationState.HEALTHY}
-
-# Flags of `vllm serve` 0.32.0.
-FLAGS = {
-    "--gpu-memory-utilization",
-    "--kv-cache-dtype",
-    "--max-loras",
-    "--max-model-len",
-    "--max-num-active-seqs",
-    "--max-num-batched-tokens",
-    "--max-num-queued-reqs",
-    "--max-num-queued-tokens",
-    "--max-num-seqs",
-    "--tensor-parallel-size",
-    "--watermark",
-}
 
 
 def join_texts(advice: Advice) -> str:
@@ -46,7 +31,7 @@ def test_every_limiting_state_has_something_to_avoid() -> None:
 
 def test_flags_and_metrics_in_the_advice_exist() -> None:
     for advice in ALL:
-        assert set(re.findall(r"--[a-z][a-z-]+", join_texts(advice))) <= FLAGS, advice
+        assert set(re.findall(r"--[a-z][a-z-]+", join_texts(advice))) <= VLLM_FLAGS, advice
         assert set(re.findall(r"llm_\w+", join_texts(advice))) <= {metric.name for metric in TABLE}, advice
 
 
