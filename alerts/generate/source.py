@@ -19,7 +19,7 @@ def read_source(
 
     Args:
         path: the file.
-        schema: of the whole file.
+        schema: schema of the whole file.
         sections: the schema of the entries below each key.
 
     Returns:

@@ -163,7 +163,7 @@ def find_thresholds(
     """The thresholds that an expression compares with, itself or in a recording that it reads.
 
     Args:
-        expression: in PromQL.
+        expression: expression in PromQL.
         recordings: the expressions of each recording, by its name.
         seen: recordings that were already looked into.
     """

@@ -72,17 +72,17 @@ class Panel:
     Attributes:
         title: unique on its dashboard.
         description: what is good, what is bad, and what to change.
-        queries: at least one, except for texts.
-        width: of COLUMNS.
-        height: in rows of Grafana's grid, about 38 pixels each.
+        queries: its queries, at least one, except for texts.
+        width: width in columns of the grid, which has COLUMNS of them.
+        height: height in rows of Grafana's grid, about 38 pixels each.
         unit: Grafana's id of it.
         no_value: text shown when there is no value.
         decimals: None lets Grafana choose.
-        minimum: of the axis or bar.
-        maximum: of the axis or bar.
+        minimum: lower end of the axis or bar.
+        maximum: upper end of the axis or bar.
         thresholds: colours by value.
         mappings: text and colour by value.
-        overrides: for some of the fields.
+        overrides: different settings for some of the fields.
         link_to: uid of the dashboard that a click opens for the target of the series; empty for none.
     """
 
@@ -127,7 +127,7 @@ class TimeSeries(Panel):
     """Series over time.
 
     Attributes:
-        stacked: on top of each other, which suits only parts of one whole.
+        stacked: draws the series on top of each other, which suits only parts of one whole.
         show_thresholds: draws thresholds as dashed lines.
         log_base: base of a logarithmic axis; 0 for a linear one.
         bars: bars instead of lines.
@@ -165,7 +165,7 @@ class Column:
         source: a label, or the ref_id of the query whose value it shows.
         title: column header.
         unit: Grafana's id of it, for values of a query.
-        width: in pixels; None shares what is left.
+        width: width in pixels; None shares what is left.
         decimals: None lets Grafana choose.
         thresholds: colours of the text by value.
         mappings: text and colour by value; they colour the cell, unless all colours are that of text.
@@ -191,7 +191,7 @@ class Table(Panel):
     """Current values, one table row for each combination of labels; queries are joined on equal labels.
 
     Attributes:
-        columns: in this order; other fields of the queries are left out.
+        columns: columns in their order; other fields of the queries are left out.
         sort_by: column title, empty for the order of the query, and whether it descends.
     """
 
@@ -213,7 +213,7 @@ class Variable:
     """A choice at the top of a dashboard, from the values of a label.
 
     Attributes:
-        name: of the variable and of the label.
+        name: name of the variable and of the label.
         label: what is written beside it.
         series: selector of the series whose label values it offers.
         all_value: regular expression that `All` stands for.
@@ -232,7 +232,7 @@ class Annotation:
     Attributes:
         name: label of its switch.
         expr: PromQL.
-        colour: of the marks.
+        colour: colour of the marks.
         enabled: whether it is switched on when the dashboard opens.
     """
 
@@ -251,7 +251,7 @@ class Dashboard:
         title: unique in its folder.
         description: the question that it answers.
         variables: choices at the top, after that of the data source.
-        rows: from top to bottom.
+        rows: its rows, from top to bottom.
         links: title and address of each link at the top.
         annotations: what is marked in all charts over time.
     """

@@ -13,8 +13,8 @@ def parse_dcgm_page(page: str) -> DetectedDevices:
     """The devices on a DCGM exporter's page.
 
     Args:
-        page: in the Prometheus text format. Each series identifies its GPU by `UUID`, `gpu` or `device` and names it by
-            `modelName`; series of a MIG instance also have `GPU_I_ID` and `GPU_I_PROFILE`.
+        page: the page in the Prometheus text format. Each series identifies its GPU by `UUID`, `gpu` or `device` and
+            names it by `modelName`; series of a MIG instance also have `GPU_I_ID` and `GPU_I_PROFILE`.
     """
     by_instance: dict[tuple[str, str], _DcgmDevice] = {}
     try:
@@ -40,8 +40,8 @@ class _DcgmDevice:
 
     Attributes:
         name: its `modelName`.
-        profile: of a MIG instance.
-        values: by the name of the metric; framebuffer sizes are in MiB.
+        profile: profile of a MIG instance; None for a whole device.
+        values: value of each metric, by its name; framebuffer sizes are in MiB.
     """
 
     name: str

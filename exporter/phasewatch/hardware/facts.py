@@ -61,11 +61,12 @@ class DeviceFacts:
         name: name in the table, or the reported name if the table has none; None if only figures are known.
         count: number of devices.
         layout: how they share the model; meaningless for a single device.
-        memory_bandwidth: of one device, bytes per second.
+        memory_bandwidth: memory bandwidth of one device, bytes per second.
         bandwidth_source: where the memory bandwidth comes from.
         compute: compute rates of one device.
         compute_source: where the compute rates come from.
-        cpu_memory_bandwidth: of the host's memory, bytes per second, for the part of a model that does not fit.
+        cpu_memory_bandwidth: bandwidth of the host's memory, bytes per second, for the part of a model that
+            does not fit in device memory.
     """
 
     name: str | None = None

@@ -61,9 +61,9 @@ class MemoryMeasurement:
     """Measured read bandwidth of this machine's memory.
 
     Attributes:
-        memory_bandwidth: of the fastest run, bytes per second.
-        threads: of the fastest run.
-        size: of the block that was read, bytes.
+        memory_bandwidth: read bandwidth of the fastest run, bytes per second.
+        threads: number of threads of the fastest run.
+        size: size of the block that was read, bytes.
         processor: name of the processor.
         date: time of the measurement, ISO 8601 in UTC.
         runs: all runs in order.

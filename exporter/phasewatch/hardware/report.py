@@ -67,8 +67,8 @@ def describe_name(name: str, memory: float | None, stored: StoredMeasurement) ->
     """Whether a name resolves to one device, and a description of that device or of what is wrong with the name.
 
     Args:
-        name: as given on the command line.
-        memory: of the device, bytes; None if not given.
+        name: device name as given on the command line.
+        memory: memory of the device, bytes; None if not given.
         stored: measured memory bandwidth of this machine.
     """
     if is_this_machine(name):

@@ -16,10 +16,10 @@ class ReportedDevice:
     """One device, or one partition that works as a device. A figure is None if it is not reported.
 
     Attributes:
-        name: of the whole device, as its driver reports it.
-        memory: of the device or partition, bytes.
-        profile: of the partition, such as `3g.40gb` (MIG) or `CPX` (AMD); None for a whole device.
-        memory_bandwidth: of the device or partition, bytes per second, from the driver's figures.
+        name: name of the whole device, as its driver reports it.
+        memory: memory of the device or partition, bytes.
+        profile: profile of the partition, such as `3g.40gb` (MIG) or `CPX` (AMD); None for a whole device.
+        memory_bandwidth: memory bandwidth of the device or partition, bytes per second, from the driver's figures.
     """
 
     name: str | None

@@ -60,11 +60,11 @@ class ResolvedDevice:
     """A name that means one device, or one partition of it.
 
     Attributes:
-        name: as given.
+        name: device name as given.
         device: row of the table, for the whole device.
-        memory_bandwidth: of the device or partition, bytes per second; None if the table has none.
+        memory_bandwidth: memory bandwidth of the device or partition, bytes per second; None if the table has none.
         compute: compute rates of the device or partition.
-        profile: of the partition, such as `3g.40gb`; None for a whole device.
+        profile: profile of the partition, such as `3g.40gb`; None for a whole device.
         shared: whether it is a virtual GPU, time-sliced with others: the figures hold during its time slices.
     """
 
@@ -81,7 +81,7 @@ class AmbiguousDevice:
     """A name that several devices share.
 
     Attributes:
-        name: as given.
+        name: device name as given.
         candidates: the devices.
         decided_by: what distinguishes them, in words.
     """
@@ -96,7 +96,7 @@ class UnknownDevice:
     """A name that means no device of the table.
 
     Attributes:
-        name: as given.
+        name: device name as given.
         why: what is wrong with it, in words.
         similar: similar names of the table, for messages only.
         processor: whether it looks like a processor, whose memory bandwidth is measured instead of looked up.
@@ -116,11 +116,11 @@ def resolve_device(name: str, memory: float | None = None, profile: str | None =
     """Resolve a name to a device of the table.
 
     Args:
-        name: as a driver reports it or as in the table; also of a MIG instance (`NVIDIA A30 MIG 1g.6gb`) or a virtual
-            GPU (`NVIDIA A10-24Q`).
-        memory: of the whole device, bytes; selects among devices that share the name and rejects those that do not
-            have it. Ignored for partitions and virtual GPUs, whose drivers report their own memory.
-        profile: of the partition, if the name does not include it: `3g.40gb` (MIG), `CPX` (AMD).
+        name: device name as a driver reports it or as in the table; also the name of a MIG instance
+            (`NVIDIA A30 MIG 1g.6gb`) or a virtual GPU (`NVIDIA A10-24Q`).
+        memory: memory of the whole device, bytes; selects among devices that share the name and rejects those that do
+            not have it. Ignored for partitions and virtual GPUs, whose drivers report their own memory.
+        profile: profile of the partition, if the name does not include it: `3g.40gb` (MIG), `CPX` (AMD).
     """
     plain = _SPACES.sub(" ", name[: MAX_NAME_LENGTH + 1]).strip()
     unmarked = _MARKS.sub("", plain)

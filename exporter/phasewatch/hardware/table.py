@@ -20,7 +20,7 @@ class Device:
 
     Attributes:
         name: unique in the table.
-        vendor: as its driver writes it; `CPU` for host memory.
+        vendor: vendor, as its driver writes it; `CPU` for host memory.
         kind: datacenter, workstation, geforce, laptop, embedded, radeon, apu, arc, apple, cpu, tpu or neuron.
         aliases: names that drivers report for the device. Several devices may share an alias.
         memory: memory sizes on sale, each as (lowest, highest) in bytes, both equal for a single size; empty if
@@ -57,7 +57,7 @@ def parse_devices(text: str) -> tuple[Device, ...]:
     """The devices of a table in CSV.
 
     Args:
-        text: of the file; the first line names the columns.
+        text: content of the file; the first line names the columns.
 
     Raises:
         ValueError: a column is missing, or a figure is not a number above 0; the message names line and column.

@@ -51,8 +51,8 @@ def describe_unknown_device(name: str, memory: float | None) -> str | None:
     """What is wrong with a configured name, and what to configure instead; None if it resolves to one device.
 
     Args:
-        name: as configured.
-        memory: of one device, as configured, bytes.
+        name: device name as configured.
+        memory: memory of one device as configured, bytes.
     """
     resolved = resolve_device(name, memory)
     if isinstance(resolved, ResolvedDevice) or is_this_machine(name):

@@ -65,7 +65,7 @@ class OllamaClient(ServerClient):
 
 
 def _parse_object(response: Response, path: str) -> dict[str, Any]:
-    """The JSON object of an response.
+    """The JSON object of a response.
 
     Raises:
         ScrapeError: it is of another status, or no JSON object.

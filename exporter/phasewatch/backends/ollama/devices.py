@@ -16,8 +16,8 @@ def resolve_ollama_devices(target: Target, reported: tuple[ReportedDevice, ...])
     enough for a ceiling.
 
     Args:
-        target: with the operator's settings.
-        reported: by drivers or a DCGM exporter.
+        target: the target, with the operator's settings.
+        reported: devices that drivers or a DCGM exporter report.
     """
     facts, notes = resolve_devices(target, reported, usual_layout=DeviceLayout.PIPELINE)
     device = target.device

@@ -24,8 +24,8 @@ class LoadedModel:
     """A model in memory; None where the server does not list a field.
 
     Attributes:
-        name: as in /api/ps, with its tag.
-        digest: of its manifest.
+        name: name in /api/ps, with its tag.
+        digest: digest of the model's manifest.
         size: weights, KV cache and buffers in any memory, bytes.
         size_vram: share of `size` on the devices, bytes.
         context_length: context that it was loaded with, tokens (0.10 and newer).

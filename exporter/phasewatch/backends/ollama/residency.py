@@ -30,10 +30,10 @@ def observe_inventory(
     """Fold in an observation of the models in memory.
 
     Args:
-        state: before.
+        state: state before the observation.
         inventory: the observation.
         now: monotonic time.
-        pace: of the probes.
+        pace: delays of the probes.
         loadable: models on disk that probes may load.
         probing: the model that is being probed: its expiry moves because of us.
     """

@@ -49,7 +49,7 @@ class OllamaScraper(Scraper):
         clock: monotonic seconds.
         wall_clock: Unix seconds.
         transport: replaces the network in tests.
-        random: for jitter and prompts.
+        random: source of random numbers for jitter and prompts.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ def build_snapshot(state: OllamaState, target: Target, now: float) -> TargetSnap
     """Build the snapshot of a target. While it is down, only counters remain of its models.
 
     Args:
-        state: of the server.
+        state: state of the server.
         target: gives name and intervals.
         now: monotonic time.
     """

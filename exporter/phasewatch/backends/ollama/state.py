@@ -62,7 +62,7 @@ class ModelState:
         last_residency: the one that seems to have ended last: a single observation without the model, or a broken
             connection, need not be its end.
         measurements: newest of each kind in this residency.
-        tokens_per_word: of our prompts.
+        tokens_per_word: tokens per word of our prompts; None before the first measurement.
         probe_seconds: busy time of the server for the newest probe of each kind.
         failures: consecutive failed probes.
         short_outputs: consecutive responses with too few tokens.
@@ -99,12 +99,12 @@ class OllamaState:
     """State of one Ollama.
 
     Attributes:
-        health: of its scrapes.
-        version: in the server's words.
+        health: results of its scrapes.
+        version: version text that the server reports; None if unknown.
         inventory: models in memory and on disk; None before the first, and while the server is too busy to list them.
         observed: whether the server has ever been observed: models that appear afterwards were loaded since.
         descriptions: content of /api/show, by digest.
-        models: by name and digest.
+        models: state of each model, by name and digest.
         records: probe counters, by name.
         device: hardware of the server.
         idle_overheads: unaccounted seconds of the newest responses.
@@ -185,7 +185,7 @@ def take_over_state(state: OllamaState, probing: ModelKey | None) -> OllamaState
     again.
 
     Args:
-        state: of the previous scraper.
+        state: state of the previous scraper.
         probing: the model that it was probing, if any: that probe is cancelled, and the expiry it causes is still ours.
     """
     models = {key: replace(model, quarantine=None) for key, model in state.models.items()}

@@ -18,14 +18,14 @@ class StateTracker:
     """The newest state of one Ollama.
 
     Args:
-        client: of the server.
-        settings: of its probes.
-        pace: of its probes.
+        client: HTTP client of the server.
+        settings: settings of its probes.
+        pace: delays of its probes.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
 
     Attributes:
-        state: the newest; scrapes and probes replace it.
+        state: the newest state; scrapes and probes replace it.
         probing: the model that is being probed, if any.
         probe_ended: monotonic time at which the newest probe ended.
     """

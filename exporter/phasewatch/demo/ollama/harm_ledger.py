@@ -66,7 +66,7 @@ class HarmLedger:
         events: the newest events.
         probes: number of probes received.
         probe_seconds: time that probes occupied a slot.
-        waited: for the newest probes that have ended: whether they waited behind a user's request.
+        waited: whether each of the newest ended probes waited behind a user's request.
     """
 
     events: deque[HarmEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))

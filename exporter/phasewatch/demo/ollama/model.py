@@ -20,7 +20,7 @@ class Model:
         resident_bytes: memory that it takes when loaded.
         vram_bytes: part of `resident_bytes` on the GPU.
         format: format of its file.
-        capabilities: as in /api/show.
+        capabilities: capabilities that /api/show lists.
         train_context: context length that it was trained with, tokens.
         remote_model: name on the remote host; None for a local model.
         remote_host: host that runs it; None for a local model.

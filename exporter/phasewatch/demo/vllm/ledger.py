@@ -42,7 +42,7 @@ class EngineStep:
         waiting: requests not yet admitted when the step began.
         preempted: requests preempted when the step began.
         first_tokens: the first tokens of requests that it produced.
-        token_gaps: for all other tokens: (seconds since the previous token of the stream, number of tokens).
+        token_gaps: gaps before all other tokens: (seconds since the previous token of the stream, number of tokens).
     """
 
     end: float

@@ -21,8 +21,8 @@ class Tensor:
     """One tensor.
 
     Attributes:
-        name: in the file.
-        shape: in the file, packed or not.
+        name: name of the tensor in the file.
+        shape: size of each dimension in the file, where the elements may be packed.
         size: bytes.
         parameters: number of parameters; 0 for scales and the like, None if several are packed into one element.
     """

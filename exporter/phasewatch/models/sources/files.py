@@ -29,7 +29,7 @@ def find_file(folder: Path, name: str) -> Path | None:
     refused: the content of a folder must not make this program read other files.
 
     Args:
-        folder: with symbolic links resolved.
+        folder: path of the folder, with symbolic links resolved.
         name: file name without a path.
 
     Raises:

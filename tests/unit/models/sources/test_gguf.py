@@ -20,7 +20,7 @@ def load_recorded_response() -> dict[str, Any]:
 
 
 def build_response(architecture: str, entries: Iterator[Entry], **keys: Any) -> dict[str, Any]:
-    """An response; a double underscore in a key stands for a dot."""
+    """A response; a double underscore in a key stands for a dot."""
     info = {f"{architecture}.{key.replace('__', '.')}": value for key, value in keys.items()}
     return {
         "model_info": {"general.architecture": architecture, **info},

@@ -62,8 +62,8 @@ def build_probe_request(
         kind: short or long.
         model: its current entry of /api/ps.
         words: length of the prompt, see `choose_prompt_words`.
-        options: of the operator for this model; they override /api/ps.
-        random: for prompt and seed.
+        options: the operator's options for this model; they override /api/ps.
+        random: source of random numbers for prompt and seed.
     """
     context = {} if model.context_length is None else {"num_ctx": model.context_length}
     body = {
@@ -94,8 +94,8 @@ def choose_prompt_words(kind: RequestKind, context_length: int, tokens_per_word:
 
     Args:
         kind: short or long.
-        context_length: that the model was loaded with, tokens.
-        tokens_per_word: of this model, from a response; None before the first.
+        context_length: context that the model was loaded with, tokens.
+        tokens_per_word: tokens per word of our prompts, from a response of this model; None before the first.
 
     Returns:
         The number of words; None if no prompt of this kind fits.

@@ -64,9 +64,9 @@ class ProbeTimings:
         prompt_seconds: duration of their computation, up to the first token.
         output_tokens: generated tokens.
         decode_steps: number of steps in `decode_seconds`.
-        decode_seconds: from the first token to the last.
+        decode_seconds: time from the first token to the last.
         total_seconds: the whole request, on the server.
-        load_seconds: until the model was ready: waiting for the scheduler, and loading.
+        load_seconds: time until the model was ready: waiting for the scheduler, and loading.
         unaccounted_seconds: total - load - prompt - decode: waiting for a slot, and templating.
     """
 
@@ -103,7 +103,7 @@ class RequestOverhead:
     """Time of a request outside its two phases, seconds. Available even for outputs too short for `ProbeTimings`.
 
     Attributes:
-        load_seconds: until the model was ready: waiting for the scheduler, and loading.
+        load_seconds: time until the model was ready: waiting for the scheduler, and loading.
         unaccounted_seconds: total - load - prompt - decode: waiting for a slot, and templating.
     """
 
@@ -155,8 +155,8 @@ def extract_timings(
     """The timings in a final object.
 
     Args:
-        payload: as `parse_final_object` returns it.
-        version: of the server; None stands for the newest.
+        payload: the final object, as `parse_final_object` returns it.
+        version: version of the server; None stands for the newest.
         model_format: `gguf`, or `safetensors` for the MLX runner.
 
     Returns:

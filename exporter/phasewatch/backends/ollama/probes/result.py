@@ -59,7 +59,7 @@ class ProbeResult:
     """The end of a probe.
 
     Attributes:
-        request: as sent.
+        request: the request as sent.
         overhead: time outside the two phases; None for a load, or if the probe failed before that was known.
         timings: None for a load, for an output that is too short, or if the probe failed.
         error: why it failed.
@@ -90,10 +90,10 @@ def record_result(state: OllamaState, result: ProbeResult, settings: ProbeSettin
     """Fold in a probe that was sent.
 
     Args:
-        state: before; `observe_inventory` has not seen `result.after` yet.
-        result: of the probe.
-        settings: of the operator.
-        random: for jitter.
+        state: state before the probe ended; `observe_inventory` has not seen `result.after` yet.
+        result: result of the probe.
+        settings: probe settings of the operator.
+        random: source of random numbers for jitter.
     """
     key, kind = result.request.key, result.request.kind
     before = state.models.get(key, ModelState())

@@ -43,11 +43,11 @@ class ProbeRunner:
 
     Args:
         target: the server.
-        client: of the server.
+        client: HTTP client of the server.
         tracker: holds its state.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
-        random: for jitter and prompts.
+        random: source of random numbers for jitter and prompts.
     """
 
     def __init__(

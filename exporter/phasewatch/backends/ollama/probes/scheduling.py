@@ -53,8 +53,8 @@ class ProbePace:
     """Delays of the probes of a server, seconds.
 
     Attributes:
-        interval: between two probes of a model.
-        first_delay: from the first observation of a model in memory to its first probe.
+        interval: time between two probes of a model.
+        first_delay: time from the first observation of a model in memory to its first probe.
     """
 
     interval: float
@@ -106,11 +106,11 @@ def schedule_next_probe(model: ModelState, occasion: Occasion, now: float, inter
     """The model with the time of its next probe; nothing else sets `due`.
 
     Args:
-        model: with the event already folded in.
+        model: state of the model, with the event already folded in.
         occasion: the event.
         now: monotonic time of the event.
-        interval: between two probes of a model, seconds.
-        delay: to the next probe unless the event says otherwise, seconds: drawn at random by the caller.
+        interval: time between two probes of a model, seconds.
+        delay: time to the next probe unless the event says otherwise, seconds; drawn at random by the caller.
     """
     match occasion:
         case Occasion.APPEARED:
@@ -136,11 +136,11 @@ def choose_probe(state: OllamaState, settings: ProbeSettings, now: float, wall: 
     """Choose the request to send now: the longest overdue that harms nobody. Changes and counts nothing.
 
     Args:
-        state: of the server.
-        settings: of the operator.
+        state: state of the server.
+        settings: probe settings of the operator.
         now: monotonic time.
         wall: Unix time by our clock.
-        random: for prompts.
+        random: source of random numbers for prompts.
     """
     server_wall = wall + (state.inventory.clock_offset if state.inventory else 0.0)
     skips: list[tuple[ModelKey, SkipReason]] = []
