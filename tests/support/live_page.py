@@ -26,7 +26,7 @@ from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 from phasewatch.web.landing.load_history import HISTORY_SLOTS, SLOT_SECONDS, LoadHistory
-from phasewatch.web.landing.page import PageContext, render_page
+from phasewatch.web.landing.page import RenderContext, render_page
 from phasewatch.web.landing.text import Moment
 from phasewatch.web.routes import View, create_app
 from phasewatch.web.server import bind
@@ -150,7 +150,7 @@ def render_html(*targets: TargetSnapshot, status: SelfStatus = STATUS, notice: s
     """The landing page as it is when it is loaded, at 2027-01-15 08:00 UTC."""
     history = recorded(*targets, seconds=20)
     return render_page(
-        status, targets, PageContext(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
+        status, targets, RenderContext(history, lambda _target, _model: True, Moment(1_800_000_000.0, 0.0)), notice
     )
 
 

@@ -9,6 +9,7 @@ from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
 from phasewatch.analysis.window import EngineHistory
 from phasewatch.backends.page_state import PageContext
 from phasewatch.backends.vllm.totals import PAGE_RULES
+from phasewatch.config.settings import ServerSettings
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts
 
@@ -78,7 +79,7 @@ def measured(
 ) -> Ceiling:
     """The ceiling metrics over a window of a vLLM."""
     page = Page(1.0 if one_api_server else None, False, {EngineKey("m", "0"): past.newest})
-    context = PageContext(page, past.newest, None, "0.32.0")
+    context = PageContext(page, past.newest, ServerSettings(), "0.32.0")
     return compute_ceiling(
         past,
         compute_phases(PAGE_RULES.measure_totals(past, context)),

@@ -9,6 +9,7 @@ from phasewatch.config import resolve
 from phasewatch.config.resolve import resolve_section, resolve_target
 from phasewatch.config.schema import ModelProbeSchema, ProbeSchema, SaturationSchema
 from phasewatch.config.settings import Config, ModelProbeSettings, ProbeSettings, SaturationSettings, Target
+from phasewatch.config.yaml_file import parse_mapping
 
 
 def new_target(name: str, backend: str, url: str, **settings: Any) -> Target:
@@ -18,7 +19,8 @@ def new_target(name: str, backend: str, url: str, **settings: Any) -> Target:
 
 def parse_config(text: str, source: str = "configuration") -> Config:
     """The configuration of a text, for the kinds of servers that there are."""
-    return resolve.parse_config(text, list_rules(), source)
+    raw, problems = parse_mapping(text, source)
+    return resolve.validate_keys(raw, problems, list_rules(), Path())
 
 
 def load_config(path: Path) -> Config:

@@ -1,6 +1,5 @@
 """The interface of a kind of server to the rest of the program."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,10 +43,9 @@ class Recorder(Protocol):
         """Close the connections."""
 
 
-class Player(ABC):
+class Player(Protocol):
     """Runs the scrapes of a recording through the pipeline of `serve`."""
 
-    @abstractmethod
     def play(self, scrape: "Response | ScrapeError", timing: ScrapeTiming) -> TargetSnapshot:
         """The snapshot after one more scrape, which got a response or failed."""
 

@@ -92,11 +92,15 @@ class MetricTable:
     Attributes:
         metrics: the rows.
         prefixes: possible prefixes of the names of samples; an empty one for names without a prefix.
+        model_label: label with the name of the model.
+        engine_label: label with the index of the engine, which is "0" for samples without it.
         absent: message for a valid page without any of these metrics: what is missing and what to check.
     """
 
     metrics: tuple[UpstreamMetric, ...]
     prefixes: tuple[str, ...]
+    model_label: str
+    engine_label: str
     absent: str
 
     @cached_property

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from phasewatch.analysis.samples import Page
-from phasewatch.backends.backend import Player
 from phasewatch.backends.equipment import Equipment
 from phasewatch.backends.metric_table import MetricTable
 from phasewatch.backends.page_client import parse_page
@@ -18,7 +17,7 @@ from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 
 
-class PagePlayer(Player):
+class PagePlayer:
     """One target whose scrapes come from a recording.
 
     Args:

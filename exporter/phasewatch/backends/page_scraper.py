@@ -132,10 +132,9 @@ class PageScraper(Scraper):
 
     def _find_cache_dtype(self, model: str | None) -> str | None:
         """Number format of a model's KV cache, configured or else reported by the server; None for the first model."""
-        page = self._state.window.newest
         reported = (
-            sample.cache_config.get("cache_dtype")
-            for key, sample in (page.engines.items() if page else ())
+            analysis.cache_dtype
+            for key, analysis in self._state.engines.items()
             if model is None or key.model_name == model
         )
         return self.target.model.kv_cache_dtype or next(reported, None)

@@ -39,13 +39,13 @@ class PageContext:
     Attributes:
         page: the newest page.
         sample: the engine's sample on it.
-        api_servers: configured number of API server processes behind the address; None if not configured.
+        server: settings of the server, as configured.
         version: the server's version, as it reports it; None if unknown.
     """
 
     page: Page
     sample: EngineSample
-    api_servers: int | None
+    server: ServerSettings
     version: str | None
 
 
@@ -57,6 +57,7 @@ class PageRules:
         measure_totals: tokens and seconds of each phase over a history; None for a single scrape.
         count_interval_steps: engine steps from each scrape of a history to the next, None where unknown.
         read_kv_cache_capacity: capacity of an engine's KV cache in tokens; None if unknown.
+        read_cache_dtype: number format of an engine's KV cache; None if the server does not report it.
         find_corrupt_histograms: names of histograms with an impossible observation between two samples, except those
             whose sum has fallen.
     """
@@ -64,6 +65,7 @@ class PageRules:
     measure_totals: Callable[[EngineHistory, PageContext], PhaseTotals | None]
     count_interval_steps: Callable[[EngineHistory, PageContext], tuple[float | None, ...]]
     read_kv_cache_capacity: Callable[[PageContext], float | None]
+    read_cache_dtype: Callable[[EngineSample], str | None]
     find_corrupt_histograms: Callable[[EngineSample, EngineSample], Iterable[str]]
 
 
@@ -76,6 +78,7 @@ class EngineAnalysis:
         phases: both phases over the window.
         latencies: latencies over the window.
         load: queue and KV cache, now and over the window.
+        cache_dtype: number format of the KV cache; None if the server does not report it.
         interval_steps: engine steps from each scrape of the window to the next.
         progress: when the engine last generated a token; None for a page that does not count tokens.
         saturation: the saturation state after this scrape.
@@ -85,6 +88,7 @@ class EngineAnalysis:
     phases: Phases
     latencies: Latencies
     load: Load
+    cache_dtype: str | None
     interval_steps: tuple[float | None, ...]
     progress: Progress | None
     saturation: Saturation
@@ -156,7 +160,7 @@ def _analyse_engine(
 ) -> EngineAnalysis:
     """The analysis of an engine on the newest page, with `state` as it was before that page."""
     before, past = state.engines.get(key), extract_history(window, key)
-    context = PageContext(page, page.engines[key], target.server.api_servers, state.facts.version)
+    context = PageContext(page, page.engines[key], target.server, state.facts.version)
     capacity = rules.read_kv_cache_capacity(context)
     recent = select_recent(past, target.saturation.memory)
     return EngineAnalysis(
@@ -164,6 +168,7 @@ def _analyse_engine(
         phases=compute_phases(rules.measure_totals(past, context)),
         latencies=compute_latencies(past),
         load=measure_load(past, capacity),
+        cache_dtype=rules.read_cache_dtype(context.sample),
         interval_steps=rules.count_interval_steps(past, context),
         progress=advance_progress(before.progress if before else None, context.sample, past.times[-1]),
         saturation=advance_saturation(
@@ -189,8 +194,7 @@ def _combine_server_settings(configured: ServerSettings, reported: ServerSetting
 def _build_engine_snapshot(
     key: EngineKey, analysis: EngineAnalysis, state: PageState, target: Target, now: float
 ) -> EngineSnapshot:
-    sample = analysis.past.newest
-    costs = combine_model_costs(state.equipment, target.model, key.model_name, sample.cache_config.get("cache_dtype"))
+    costs = combine_model_costs(state.equipment, target.model, key.model_name, analysis.cache_dtype)
     return EngineSnapshot(
         key=key,
         phases=analysis.phases,
@@ -207,5 +211,5 @@ def _build_engine_snapshot(
         ),
         token_stall_seconds=measure_token_stall(analysis.progress, now),
         state=analysis.saturation.state,
-        asleep=sample.awake == 0,
+        asleep=analysis.past.newest.awake == 0,
     )

@@ -113,7 +113,7 @@ def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openme
     process_start: float | None = None
     drafts: dict[EngineKey, _Draft] = {}
     of_model: list[tuple[Series, MetricSlot, float]] = []
-    configs: list[Mapping[str, str]] = []
+    configs: list[Series] = []
     for series, value in values.items():
         slot = series.slot
         if math.isnan(value):
@@ -121,7 +121,7 @@ def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openme
         if slot is None:
             process_start = value
         elif slot.part is SamplePart.LABELS:
-            configs.append(series.labels)
+            configs.append(series)
         elif slot.metric.of_model:
             of_model.append((series, slot, value))
         else:
@@ -144,16 +144,14 @@ def _add_model_counters(of_model: list[tuple[Series, MetricSlot, float]], drafts
                 draft.add(series, slot, value)
 
 
-def _find_config(
-    configs: list[Mapping[str, str]], key: EngineKey, drafts: Mapping[EngineKey, _Draft]
-) -> Mapping[str, str]:
+def _find_config(configs: list[Series], key: EngineKey, drafts: Mapping[EngineKey, _Draft]) -> Mapping[str, str]:
     """The cache configuration of an engine. It has no model label, so it is used only if a single model has an engine
     of this index, and if a single replica (Ray) exposes it.
     """
     if sum(other.engine == key.engine for other in drafts) > 1:
         return {}
-    matches = [labels for labels in configs if labels.get("engine", "0") == key.engine]
-    return matches[0] if len(matches) == 1 else {}
+    matches = [series for series in configs if series.key.engine == key.engine]
+    return matches[0].labels if len(matches) == 1 else {}
 
 
 def _build_sample(draft: _Draft, table: MetricTable, cache_config: Mapping[str, str]) -> EngineSample:

@@ -81,7 +81,7 @@ def parse_series(text: str, number: int, table: MetricTable) -> Series:
         return NOT_READ
     bucket = slot is not None and slot.part is SamplePart.BUCKET
     upper_bound = _parse_number(labels.get("le", ""), name, number) if bucket else 0.0
-    key = EngineKey(labels.get("model_name", ""), labels.get("engine", "0"))
+    key = EngineKey(labels.get(table.model_label, ""), labels.get(table.engine_label, "0"))
     return Series(name, labels, slot, key, upper_bound, _choose_combination(slot, labels))
 
 

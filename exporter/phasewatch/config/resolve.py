@@ -1,8 +1,8 @@
 """From the file to settings: a YAML file in, one validated and immutable `Config` out.
 
 Resolution is generic: the value of a key becomes the field of the same name, so that no key can be accepted and then
-ignored. `load_config` and `parse_config` return frozen dataclasses in base units, in which each target has its defaults
-and the keys of the whole file, or raise one `ConfigError` with all mistakes.
+ignored. `load_config` and `validate_keys` return frozen dataclasses in base units, in which each target has its
+defaults and the keys of the whole file, or raise one `ConfigError` with all mistakes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +19,9 @@ from phasewatch.config.backend_rules import Rules
 from phasewatch.config.checks import find_contradictions, find_notes, find_repeated_names
 from phasewatch.config.schema import FileSchema, ModelProbeSchema, TargetSchema, get_section, list_sections
 from phasewatch.config.settings import Config, ModelProbeSettings, ProbeSettings, Target
-from phasewatch.config.yaml_file import describe_error, parse_mapping, read_mapping
+from phasewatch.config.yaml_file import describe_error, read_mapping
 
-Settings = TypeVar("Settings")
+SettingsClass = TypeVar("SettingsClass")
 
 _SECRET_KEYS: Final = frozenset({"authorization", "tls_config", "url", "device_from"})
 """Keys whose values, and those below them, are never repeated in a message."""
@@ -37,7 +37,7 @@ def load_config(path: Path, rules: Rules) -> Config:
     Raises:
         ConfigError: with all mistakes.
     """
-    return _validate(*read_mapping(path), rules, base=path.parent)
+    return validate_keys(*read_mapping(path), rules, base=path.parent)
 
 
 def load_config_or_default(path: Path | None, rules: Rules) -> Config:
@@ -50,21 +50,7 @@ def load_config_or_default(path: Path | None, rules: Rules) -> Config:
         return load_config(path, rules)
     urls = {rule.name: rule.default_url for rule in rules.values() if rule.default_url is not None}
     targets = [{"name": name, "backend": name, "url": url, "optional": True} for name, url in urls.items()]
-    return _validate({"targets": targets}, [], rules, base=Path())
-
-
-def parse_config(text: str, rules: Rules, source: str = "configuration") -> Config:
-    """Validate the text of a configuration.
-
-    Args:
-        text: YAML.
-        rules: rules of each kind of server.
-        source: name of the text in messages about it as a whole.
-
-    Raises:
-        ConfigError: with all mistakes.
-    """
-    return _validate(*parse_mapping(text, source), rules, base=Path())
+    return validate_keys({"targets": targets}, [], rules, base=Path())
 
 
 def resolve_target(keys: Mapping[str, Any], rules: Rules) -> Target:
@@ -73,7 +59,7 @@ def resolve_target(keys: Mapping[str, Any], rules: Rules) -> Target:
     Raises:
         ConfigError: with all mistakes.
     """
-    (target,) = _validate({"targets": [dict(keys)]}, [], rules, base=Path()).targets
+    (target,) = validate_keys({"targets": [dict(keys)]}, [], rules, base=Path()).targets
     return target
 
 
@@ -87,10 +73,22 @@ def choose_model_probe(probe: ProbeSettings, model: str) -> ModelProbeSettings:
     return probe.models.get(model) or probe.models.get(model.removesuffix(":latest")) or _UNNAMED_MODEL
 
 
-def _validate(raw: dict[Any, Any], problems: list[Problem], rules: Rules, base: Path) -> Config:
-    """The configuration from the keys of a file, of which `problems` are already known. Relative paths start from
-    `base`.
+def validate_keys(raw: dict[Any, Any], problems: list[Problem], rules: Rules, base: Path) -> Config:
+    """The configuration from the keys of a file.
+
+    Args:
+        raw: the keys.
+        problems: mistakes that reading them has found.
+        rules: rules of each kind of server.
+        base: folder that relative paths start from.
+
+    Raises:
+        ConfigError: with all mistakes.
+        TypeError: the file has a key that no target takes over, so that it would be accepted and ignored.
     """
+    ignored = FileSchema.model_fields.keys() - {"targets"} - TargetSchema.model_fields.keys()
+    if ignored:
+        raise TypeError(f"no target takes over these keys of {FileSchema.__name__}: {', '.join(sorted(ignored))}")
     problems += [*find_repeated_names(raw.get("targets")), *find_contradictions(raw, rules)]
     try:
         file = FileSchema.model_validate(raw, context={"backends": tuple(rules)})
@@ -114,8 +112,12 @@ def _resolve_target(target: TargetSchema, file: FileSchema, rules: Rules, base: 
 
 
 def resolve_section(
-    settings: type[Settings], schema: type[BaseModel], sections: Sequence[BaseModel], base: Path, **overrides: object
-) -> Settings:
+    settings: type[SettingsClass],
+    schema: type[BaseModel],
+    sections: Sequence[BaseModel],
+    base: Path,
+    **overrides: object,
+) -> SettingsClass:
     """The settings of a section: each field has the value of the key of the same name.
 
     Args:

@@ -122,7 +122,7 @@ def _create_index_endpoint(view: View) -> Callable[[Request], Response]:
         page = landing.render_page(
             status,
             targets,
-            landing.PageContext(view.history, view.is_probed, Moment(time.time(), time.monotonic())),
+            landing.RenderContext(view.history, view.is_probed, Moment(time.time(), time.monotonic())),
             view.notice,
         )
         return _create_response(request, page.encode(), headers)

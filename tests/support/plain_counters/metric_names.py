@@ -12,5 +12,7 @@ METRIC_NAMES: Final = MetricTable(
         UpstreamMetric("decode_seconds", MetricKind.COUNTER, {"tokens_predicted_seconds": "all"}),
     ),
     prefixes=("",),
+    model_label="model",
+    engine_label="slot",
     absent="the page has none of the four counters",
 )

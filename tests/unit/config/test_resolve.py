@@ -46,6 +46,14 @@ def test_a_key_without_a_setting_is_refused_and_named(monkeypatch: pytest.Monkey
         parse_config(TEXT)
 
 
+def test_a_key_of_the_whole_file_that_no_target_takes_over_is_refused_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resolve, "FileSchema", create_model("LongerFile", __base__=FileSchema, new_key=(bool, False)))
+    with pytest.raises(TypeError, match=r"^no target takes over these keys of LongerFile: new_key$"):
+        parse_config(TEXT)
+
+
 def test_a_key_of_a_section_without_a_setting_is_refused_and_named() -> None:
     longer = create_model("LongerSchema", __base__=ProbeSchema, new_key=(bool, False))
     with pytest.raises(TypeError, match=r"^LongerSchema and ProbeSettings differ in: new_key$"):

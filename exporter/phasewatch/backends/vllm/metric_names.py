@@ -96,5 +96,7 @@ _METRICS: Final = (
 METRIC_NAMES: Final = MetricTable(
     _METRICS,
     PREFIXES,
+    model_label="model_name",
+    engine_label="engine",
     absent="the page has no vllm metrics: is this vLLM's own address, and does it run without --disable-log-stats?",
 )

@@ -160,6 +160,11 @@ def read_kv_cache_capacity(sample: EngineSample, *, alone: bool) -> float | None
     return None
 
 
+def read_cache_dtype(sample: EngineSample) -> str | None:
+    """Number format of the KV cache, from the labels of `cache_config_info`."""
+    return sample.cache_config.get("cache_dtype")
+
+
 def find_corrupt_histograms(before: EngineSample, after: EngineSample) -> Iterable[str]:
     """Names of histograms with an impossible observation between two samples.
 

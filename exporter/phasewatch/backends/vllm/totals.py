@@ -62,7 +62,7 @@ def _count_timed_prefill_tokens(growth: EngineSample, now: EngineSample) -> floa
 
 
 def _has_one_api_server(context: PageContext) -> bool | None:
-    return quirks.has_one_api_server(context.page, context.sample, context.api_servers)
+    return quirks.has_one_api_server(context.page, context.sample, context.server.api_servers)
 
 
 def _count_interval_steps(past: EngineHistory, context: PageContext) -> tuple[float | None, ...]:
@@ -77,5 +77,6 @@ PAGE_RULES: Final = PageRules(
     measure_totals=measure_totals,
     count_interval_steps=_count_interval_steps,
     read_kv_cache_capacity=_read_kv_cache_capacity,
+    read_cache_dtype=quirks.read_cache_dtype,
     find_corrupt_histograms=quirks.find_corrupt_histograms,
 )

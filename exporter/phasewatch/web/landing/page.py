@@ -23,7 +23,7 @@ _TABLE_HEADS: Final = ("Target", "State", "Backend", "Address", "Version", "Fail
 
 
 @dataclass(frozen=True, slots=True)
-class PageContext:
+class RenderContext:
     """What the page shows apart from the newest snapshots.
 
     Attributes:
@@ -37,7 +37,7 @@ class PageContext:
     moment: Moment
 
 
-def render_page(status: SelfStatus, targets: Sequence[TargetSnapshot], context: PageContext, notice: str = "") -> str:
+def render_page(status: SelfStatus, targets: Sequence[TargetSnapshot], context: RenderContext, notice: str = "") -> str:
     """Render the page as HTML.
 
     Args:
@@ -50,7 +50,7 @@ def render_page(status: SelfStatus, targets: Sequence[TargetSnapshot], context: 
 
 
 def _render_parts(
-    status: SelfStatus, targets: Sequence[TargetSnapshot], context: PageContext, notice: str
+    status: SelfStatus, targets: Sequence[TargetSnapshot], context: RenderContext, notice: str
 ) -> Iterator[str]:
     version = escape(status.version)
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>PhaseWatch</title>'
@@ -75,7 +75,7 @@ def _render_parts(
     yield "</main></body></html>"
 
 
-def _render_models(targets: Sequence[TargetSnapshot], context: PageContext) -> Iterator[str]:
+def _render_models(targets: Sequence[TargetSnapshot], context: RenderContext) -> Iterator[str]:
     cards = [card for target in targets for card in _list_cards(target, context)]
     if not cards:
         yield '<p class="note">No model is known now: no target answers, or none has one in memory.</p>'
@@ -88,7 +88,7 @@ def _render_models(targets: Sequence[TargetSnapshot], context: PageContext) -> I
     yield "Speeds and latencies cover the target's window; an Ollama's are those of the newest probes.</p></section>"
 
 
-def _list_cards(target: TargetSnapshot, context: PageContext) -> Iterator[Card]:
+def _list_cards(target: TargetSnapshot, context: RenderContext) -> Iterator[Card]:
     models = {model.name: model for model in target.models}
     # Ollama lists models by expiry, so their order changes with every request; cards must keep their places.
     for engine in sorted(target.engines, key=lambda engine: _create_sort_key(engine.key)):

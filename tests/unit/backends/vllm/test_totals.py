@@ -15,6 +15,7 @@ from phasewatch.backends.vllm.quirks import (
     read_kv_cache_capacity,
 )
 from phasewatch.backends.vllm.totals import measure_totals
+from phasewatch.config.settings import ServerSettings
 
 START = EngineSample(
     prompt_tokens=0,
@@ -60,7 +61,7 @@ def measure(
 def measure_phases(past: EngineHistory, *, one_api_server: bool | None, version: str | None = None) -> Phases:
     """Both phases of a history whose page shows whether one API server writes it; None: it does not show it."""
     page = Page(1.0 if one_api_server else None, one_api_server is None, {})
-    return compute_phases(measure_totals(past, PageContext(page, past.newest, None, version)))
+    return compute_phases(measure_totals(past, PageContext(page, past.newest, ServerSettings(), version)))
 
 
 def test_the_formulas_give_the_expected_figures_for_small_numbers() -> None:
