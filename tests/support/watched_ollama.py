@@ -21,7 +21,10 @@ from tests.support.timeline import Timeline
 TICK_SECONDS: Final = 0.5
 """Shortest pause between two runs of a job; simulating hours with a shorter one would take minutes."""
 
-SAMPLE_SECONDS: Final = 10.0
+SCRAPE_SECONDS: Final = 10.0
+"""Interval of the target: twice the default, which halves the duration of simulated hours."""
+
+SAMPLE_SECONDS: Final = 20.0
 """Time between two readings of /metrics."""
 
 Wrap = Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport]
@@ -100,7 +103,14 @@ def watch(
     timeline = Timeline()
     watched = Watched(RecordingOllama(*models, **server), seconds)
     transport = OllamaTransport(watched.ollama, timeline)
-    target = new_target("o", "ollama", URL, probe=settings or new_probe_settings(), device=device or DeviceSettings())
+    target = new_target(
+        "o",
+        "ollama",
+        URL,
+        interval=SCRAPE_SECONDS,
+        probe=settings or new_probe_settings(),
+        device=device or DeviceSettings(),
+    )
 
     async def work() -> None:
         scraper = OllamaScraper(target, timeline.clock, timeline.wall_clock, wrap(transport), seeded(seed))

@@ -5,7 +5,6 @@ tokens, `prompt_eval_duration` does not. The first generated token is part of th
 covers one token less than `eval_count`, and is 1 microsecond for a single token.
 """
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,8 +61,7 @@ def simulate_completion(
         Refusal: the prompt is longer than the context, and the request does not allow cutting it.
     """
     count = _fit_to_context(_count_tokens(model, len(request.words)), request, num_ctx)
-    pairs = zip(request.words, cached_words, strict=False)
-    common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    common = _count_common_words(request.words, cached_words)
     # The last token is always computed: the next one follows from it.
     cached_count = min(1 + int(common * model.tokens_per_word), count - 1) if cached_words else 0
     # num_predict is `omitempty` on the way to the runner, so 0 is not sent, which means no limit.
@@ -83,6 +81,11 @@ def simulate_completion(
         done_reason="length" if eval_count == limit else "stop",
         reply=tuple(f"word{index}" for index in range(max(1, round(eval_count / model.tokens_per_word)))),
     )
+
+
+def _count_common_words(words: Sequence[str], others: Sequence[str]) -> int:
+    differences = (index for index, (word, other) in enumerate(zip(words, others, strict=False)) if word != other)
+    return next(differences, min(len(words), len(others)))
 
 
 def _count_tokens(model: Model, words: int) -> int:

@@ -156,9 +156,9 @@ class Scheduler:
                 passed_over.append(self.waiting.popleft())
                 continue
             cached_blocks = self.pool.find_cached(
-                self._keys(sequence, (sequence.tokens - 1) // self._settings.block_size)
+                self._list_keys(sequence, range((sequence.tokens - 1) // self._settings.block_size))
             )
-            needed = self._blocks_for(sequence.tokens) - len(cached_blocks)
+            needed = self._count_blocks(sequence.tokens) - len(cached_blocks)
             if needed > self.pool.free - self.pool.count_unheld(cached_blocks):
                 break
             self.running.append(self.waiting.popleft())
@@ -184,7 +184,7 @@ class Scheduler:
 
     def _make_room(self, sequence: Sequence, new: int) -> bool:
         """Allocate blocks for more tokens of a running sequence; False if it had to be preempted itself."""
-        needed = self._blocks_for(sequence.computed + new) - len(sequence.blocks)
+        needed = self._count_blocks(sequence.computed + new) - len(sequence.blocks)
         while needed > self.pool.free:
             newest = self.running.pop()
             self._release(newest)
@@ -195,7 +195,8 @@ class Scheduler:
             self.waiting.appendleft(newest)
             if newest is sequence:
                 return False
-        sequence.blocks += self.pool.allocate(needed)
+        if needed > 0:
+            sequence.blocks += self.pool.allocate(needed)
         return True
 
     def _compute(self, sequence: Sequence, new: int) -> StepPart:
@@ -203,21 +204,21 @@ class Scheduler:
         sequence.computed += new
         full = sequence.computed // self._settings.block_size
         if full > sequence.registered_blocks:
-            keyed_blocks = tuple(zip(sequence.blocks, self._keys(sequence, full), strict=False))
-            for block, key in keyed_blocks[sequence.registered_blocks :]:
+            keys = self._list_keys(sequence, range(sequence.registered_blocks, full))
+            for block, key in zip(sequence.blocks[sequence.registered_blocks : full], keys, strict=True):
                 self.pool.register(block, key)
             sequence.registered_blocks = full
         recomputed = max(0, min(sequence.computed, sequence.computed_before_preemption) - before)
         return StepPart(sequence, before, new, recomputed, sequence.computed == sequence.tokens)
 
-    def _blocks_for(self, tokens: int) -> int:
-        return math.ceil(tokens / self._settings.block_size)
+    def _count_blocks(self, tokens: int) -> int:
+        return -(-tokens // self._settings.block_size)
 
-    def _keys(self, sequence: Sequence, blocks: int) -> Iterator[BlockKey]:
-        """Cache keys of the first blocks of a sequence."""
+    def _list_keys(self, sequence: Sequence, blocks: range) -> Iterator[BlockKey]:
+        """Cache keys of some blocks of a sequence."""
         request = sequence.request
         shared = request.shared_prefix // self._settings.block_size
-        return ((request.workload if index < shared else request, index) for index in range(blocks))
+        return ((request.workload if index < shared else request, index) for index in blocks)
 
     def _release(self, sequence: Sequence) -> None:
         self.pool.release(sequence.blocks)
