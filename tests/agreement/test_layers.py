@@ -2,8 +2,7 @@
 
 import ast
 import re
-import shutil
-from pathlib import Path
+from typing import Final
 
 from phasewatch.backends import BACKENDS
 from scripts.import_graph import (
@@ -15,72 +14,83 @@ from scripts.import_graph import (
     find_knot,
     find_upward_imports,
     list_imports,
+    read_modules,
     render_graph,
 )
 from tests.support.paths import ROOT
 
+MODULES: Final = read_modules(PACKAGE)
+IMPORTS: Final = list_imports(MODULES)
 
-def changed(folder: Path, module: str, line: str) -> Path:
-    """A copy of the package with one more line in a module."""
-    copy = shutil.copytree(PACKAGE, folder / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__", "*.csv"))
-    path = copy.joinpath(*module.split(".")).with_suffix(".py")
-    path.write_text(f"{path.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
-    return copy
+
+def imports_with(module: str, line: str) -> list[tuple[str, str]]:
+    """The imports of the package if a module had one more line."""
+    return list_imports(MODULES | {module: f"{MODULES[module]}\n{line}\n"})
 
 
 def test_a_package_imports_only_packages_of_lower_layers() -> None:
-    assert find_upward_imports(PACKAGE) == []
+    assert len(IMPORTS) > len(MODULES)
+    assert find_upward_imports(IMPORTS) == []
 
 
-def test_an_import_of_a_higher_layer_is_found_however_it_is_written(tmp_path: Path) -> None:
-    for number, line in enumerate(
-        (
-            "from phasewatch.web.routes import View",
-            "from phasewatch.web import routes",
-            "from phasewatch import web",
-            "import phasewatch.web.routes",
-            "def late():\n    from phasewatch.web.routes import View",
-        )
+def test_an_import_of_a_higher_layer_is_found_however_it_is_written() -> None:
+    for module, line in (
+        ("analysis.phases", "from phasewatch.web.routes import View"),
+        ("analysis.phases", "from phasewatch.web import routes"),
+        ("analysis.phases", "from phasewatch import web"),
+        ("analysis.phases", "import phasewatch.web.routes"),
+        ("analysis.phases", "def late():\n    from phasewatch.web.routes import View"),
+        ("analysis.phases", "from ..web.routes import View"),
+        ("analysis.phases", "from .. import web"),
+        ("analysis", "from ..web import routes"),
+        ("models.shape.layers", "from ...web.routes import View"),
     ):
-        upward = find_upward_imports(changed(tmp_path / str(number), "analysis.phases", line))
-        assert [arrow.partition(" -> ")[0] for arrow in upward] == ["analysis.phases"], line
+        upward = find_upward_imports(imports_with(module, line))
+        assert [arrow.partition(" -> ")[0] for arrow in upward] == [module], line
 
 
-def test_layers_of_one_line_do_not_import_each_other(tmp_path: Path) -> None:
-    copy = changed(tmp_path, "metrics.engine", "from phasewatch.scrape.http import Response")
-    assert find_upward_imports(copy) == ["metrics.engine -> scrape.http"]
+def test_an_import_within_a_layer_is_no_arrow_however_it_is_written() -> None:
+    for line in ("from . import window", "from .window import EngineHistory", "from phasewatch.analysis import window"):
+        imports = imports_with("analysis.phases", line)
+        assert ("analysis.phases", "analysis.window") in imports, line
+        assert find_upward_imports(imports) == [], line
+
+
+def test_layers_of_one_line_do_not_import_each_other() -> None:
+    upward = find_upward_imports(imports_with("metrics.engine", "from phasewatch.scrape.http import Response"))
+    assert upward == ["metrics.engine -> scrape.http"]
 
 
 def test_every_module_lies_in_a_layer() -> None:
     known = {layer for line in LAYERS for layer in line}
-    assert {module.partition(".")[0] for pair in list_imports(PACKAGE) for module in pair} - {""} == known
+    assert {module.partition(".")[0] for pair in IMPORTS for module in pair} - {""} == known
 
 
-def test_no_packages_import_each_other_in_a_circle(tmp_path: Path) -> None:
-    assert find_knot(find_arrows(PACKAGE)) == []
-    copy = changed(tmp_path, "models.shape.layers", "from phasewatch.models.sources.hub import find_in_hub_cache")
-    knot = find_knot(find_arrows(copy))
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    assert find_knot(find_arrows(IMPORTS)) == []
+    line = "from phasewatch.models.sources.hub import find_in_hub_cache"
+    knot = find_knot(find_arrows(imports_with("models.shape.layers", line)))
     assert knot[0] == knot[-1]
     assert {"models.shape", "models.sources"} <= set(knot)
 
 
 def test_the_picture_in_the_docs_is_that_of_the_code() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert embed(page, render_graph(PACKAGE)) == page, "run `make graph`"
+    assert embed(page, render_graph(IMPORTS)) == page, "run `make graph`"
 
 
 def test_no_backend_is_named_outside_its_folder() -> None:
     names = {backend.name for backend in BACKENDS}
     places = {
-        (str(path.relative_to(PACKAGE)), node.value)
-        for path in PACKAGE.rglob("*.py")
-        if path.relative_to(PACKAGE).parts[0] not in {"backends", "demo"}
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        (module, node.value)
+        for module, source in MODULES.items()
+        if module.partition(".")[0] not in {"backends", "demo"}
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Constant) and node.value in names
     }
     assert places == {
-        ("models/costs.py", "ollama"),  # where a model's shape was read: a value of the label `source`
-        ("recordings/format.py", "vllm"),  # what a header without `engine` stands for
+        ("models.costs", "ollama"),  # where a model's shape was read: a value of the label `source`
+        ("recordings.format", "vllm"),  # what a header without `engine` stands for
     }
 
 
