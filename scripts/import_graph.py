@@ -53,12 +53,9 @@ def list_imports(modules: Mapping[str, str]) -> list[tuple[str, str]]:
     imports = []
     for module, source in modules.items():
         inside = module if module in packages else module.rpartition(".")[0]
-        for statement in _find_statements(source):
-            # `from a import b` names a module where b is one, and a name in `a` elsewhere.
-            imports += [
-                (module, name if name in modules else name.rpartition(".")[0])
-                for name in _list_imported(statement, inside)
-            ]
+        names = (name for statement in _find_statements(source) for name in _list_imported(statement, inside))
+        # `from a import b` names a module where b is one, and a name in `a` elsewhere.
+        imports += [(module, name if name in modules else name.rpartition(".")[0]) for name in names]
     return imports
 
 

@@ -1,6 +1,14 @@
 """The state of a target: what a scrape changes, and what a failure clears."""
 
-from phasewatch.backends.page_state import PageState, build_snapshot, fold_failure, fold_page
+from dataclasses import replace
+
+import pytest
+
+from phasewatch.analysis import window
+from phasewatch.analysis.samples import EngineSample
+from phasewatch.analysis.totals import PhaseTotals
+from phasewatch.analysis.window import EngineHistory, subtract_counters
+from phasewatch.backends.page_state import PageContext, PageState, build_snapshot, fold_failure, fold_page
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.backends.vllm.totals import PAGE_RULES
@@ -90,3 +98,28 @@ def test_a_stall_continues_through_a_gap_that_empties_the_window() -> None:
     (engine,) = build_snapshot(state, TARGET).engines
     assert engine.token_stall_seconds == 200
     assert build_snapshot(state, TARGET).facts.version == "0.32.0"
+
+
+def test_the_increases_of_each_span_are_computed_once_per_scrape_and_not_for_the_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subtracted: list[tuple[EngineSample, EngineSample]] = []
+    measured: list[EngineHistory] = []
+
+    def subtract(first: EngineSample, last: EngineSample, corrupt: frozenset[str] = frozenset()) -> EngineSample:
+        subtracted.append((first, last))
+        return subtract_counters(first, last, corrupt)
+
+    def measure(past: EngineHistory, context: PageContext) -> PhaseTotals | None:
+        measured.append(past)
+        return PAGE_RULES.measure_totals(past, context)
+
+    monkeypatch.setattr(window, "subtract_counters", subtract)
+    before = fold_pages(3)
+    subtracted.clear()
+    state = fold_page(before, PAGES[3], timing(3.0), TARGET, replace(PAGE_RULES, measure_totals=measure))
+    spans = [(past.samples[0], past.samples[-1]) for past in measured]
+    assert len(measured) == 2  # the window, and the memory of the saturation state
+    assert subtracted == spans
+    build_snapshot(state, TARGET)
+    assert (len(measured), len(subtracted)) == (2, 2)
