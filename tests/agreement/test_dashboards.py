@@ -214,12 +214,13 @@ def test_every_state_has_a_code_a_colour_and_the_title_of_its_advice() -> None:
 
 def test_colours_change_where_alerts_begin() -> None:
     recorded = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
-    for thresholds, name in (
-        (colours.INTER_TOKEN, "inter_token_latency_seconds"),
-        (colours.FIRST_TOKEN, "time_to_first_token_seconds"),
-        (colours.WAITING, "requests_waiting"),
+    for (begin, _), name in (
+        (colours.INTER_TOKEN[-1], "inter_token_latency_seconds"),
+        (colours.FIRST_TOKEN[-1], "time_to_first_token_seconds"),
+        (colours.WAITING[-1], "requests_waiting"),
+        (colours.DECODE_SHARE[-2], "decode_ceiling_ratio"),
     ):
-        assert f"vector({thresholds[-1][0]:g})" == recorded[f"phasewatch_threshold:{name}"]
+        assert f"vector({begin:g})" == recorded[f"phasewatch_threshold:{name}"], name
 
 
 def test_panel_positions_are_computed_by_the_generator() -> None:

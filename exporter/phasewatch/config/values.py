@@ -8,7 +8,7 @@ import math
 import os
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -69,18 +69,7 @@ def _check_maximum(value: float) -> float:
 
 def _normalise_url(value: str) -> str:
     """The base address of a server, without a trailing slash and with the scheme in lower case."""
-    import httpx  # noqa: PLC0415  # takes longer than the rest of `check`
-
-    try:
-        parts = urlsplit(value)
-        httpx.URL(value)  # an address that it refuses would fail at each scrape
-        port = parts.port
-    except (ValueError, httpx.InvalidURL) as error:
-        raise ValueError(_ADDRESS) from error
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("user and password are not taken from the url; use authorization with a credentials_file")
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or not _is_unbroken(value):
-        raise ValueError(_ADDRESS)
+    parts = _split_url(value, expected=_ADDRESS, advice="; use authorization with a credentials_file")
     if "?" in value or "#" in value:
         raise ValueError("expected the server's base address, without a query or fragment")
     for path in ("/metrics", "/v1"):
@@ -90,20 +79,31 @@ def _normalise_url(value: str) -> str:
 
 
 def _check_page_url(value: str) -> str:
-    import httpx  # noqa: PLC0415  # as above
+    _split_url(
+        value, expected="expected the address of a DCGM exporter's metrics, such as http://127.0.0.1:9400/metrics"
+    )
+    return value
 
-    expected = "expected the address of a DCGM exporter's metrics, such as http://127.0.0.1:9400/metrics"
+
+def _split_url(value: str, *, expected: str, advice: str = "") -> SplitResult:
+    """The parts of an address that can be requested.
+
+    Raises:
+        ValueError: with what was `expected`, or, for an address with a user or password, with some more `advice`.
+    """
+    import httpx  # noqa: PLC0415  # takes longer than the rest of `check`
+
     try:
         parts = urlsplit(value)
-        httpx.URL(value)
+        httpx.URL(value)  # an address that it refuses would fail at each scrape
         port = parts.port
     except (ValueError, httpx.InvalidURL) as error:
         raise ValueError(expected) from error
     if parts.username is not None or parts.password is not None:
-        raise ValueError("user and password are not taken from the url")
+        raise ValueError(f"user and password are not taken from the url{advice}")
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or not _is_unbroken(value):
         raise ValueError(expected)
-    return value
+    return parts
 
 
 def _parse_parameters(value: object) -> float:

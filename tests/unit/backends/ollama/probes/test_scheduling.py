@@ -1,9 +1,12 @@
 """Which probe is sent when, for what reason none is, and when the next one is due."""
 
+import ast
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+from phasewatch.backends import ollama
 from phasewatch.backends.ollama.inventory import Inventory, ModelKey
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.scheduling import (
@@ -243,6 +246,18 @@ def test_the_longest_overdue_model_is_probed_first_and_a_skipped_one_blocks_no_o
     assert request is not None
     assert request.key == KEY
     assert only_reason(after) is SkipReason.QUARANTINED
+
+
+def test_when_a_probe_is_due_is_written_in_one_place() -> None:
+    places = {
+        (path.name, function.name)
+        for path in Path(ollama.__path__[0]).rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.keyword) and node.arg == "due"
+    }
+    assert places == {("scheduling.py", "schedule_next_probe")}
 
 
 def test_a_model_that_the_operator_excludes_is_never_due() -> None:
