@@ -15,6 +15,9 @@ from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.hardware.reported import ReportedDevice
 from phasewatch.scrape.http import HTTP_OK, create_client, get
 
+TICK_SECONDS: Final = 15.0
+"""Seconds between two checks whether the devices are known; drivers are asked only if they are not."""
+
 RETRY_TICKS: Final = 4
 """Discovery is retried on every fourth tick (once a minute) while nothing has been found: drivers may start late,
 folders may be mounted late."""

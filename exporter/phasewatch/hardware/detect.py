@@ -24,41 +24,52 @@ _MIG_NAME: Final = re.compile(rf".* MIG ({MIG_PROFILE})", re.IGNORECASE)
 
 def detect_nvidia_devices() -> DetectedDevices:
     """The GPUs that NVIDIA's driver reports, through nvidia-ml-py."""
-    nvml = _load_library("pynvml")
-    if isinstance(nvml, str):
-        return DetectedDevices((), f"nvidia-ml-py cannot be used: {nvml}")
-    try:
-        nvml.nvmlInit()
-    except Exception as error:  # noqa: BLE001  # an edge: drivers fail in ways of their own
-        return DetectedDevices((), f"NVIDIA's driver cannot be asked: {format_error(error)}")
-    try:
-        count = _query(nvml, "nvmlDeviceGetCount") or 0
-        handles = [_query(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(min(count, MAX_DEVICES))]
-        devices = tuple(
-            device for handle in handles if handle is not None for device in _query_nvidia_gpu(nvml, handle)
-        )
-    finally:
-        _query(nvml, "nvmlShutdown")
-    return DetectedDevices(devices, None if devices else "NVIDIA's driver shows no GPU")
+    return _detect_devices("NVIDIA", "nvidia-ml-py", "pynvml", "nvmlInit", _query_nvidia_gpus, "nvmlShutdown")
 
 
 def detect_amd_devices() -> DetectedDevices:
     """The GPUs that AMD's driver reports, through amdsmi."""
-    smi = _load_library("amdsmi")
-    if isinstance(smi, str):
-        return DetectedDevices((), f"amdsmi cannot be used: {smi}")
+    return _detect_devices("AMD", "amdsmi", "amdsmi", "amdsmi_init", _query_amd_gpus, "amdsmi_shut_down")
+
+
+def _detect_devices(
+    vendor: str,
+    package: str,
+    module: str,
+    start: str,
+    query_gpus: Callable[[Any], Iterator[ReportedDevice]],
+    stop: str,
+) -> DetectedDevices:
+    """The GPUs that a vendor's driver reports.
+
+    Args:
+        vendor: the vendor.
+        package: name of its library on PyPI.
+        module: the library's module.
+        start: function of the module that opens the driver.
+        query_gpus: lists the GPUs through the module.
+        stop: function of the module that closes the driver.
+    """
+    library = _load_library(module)
+    if isinstance(library, str):
+        return DetectedDevices((), f"{package} cannot be used: {library}")
     try:
-        smi.amdsmi_init()
+        getattr(library, start)()
     except Exception as error:  # noqa: BLE001  # an edge: drivers fail in ways of their own
-        return DetectedDevices((), f"AMD's driver cannot be asked: {format_error(error)}")
+        return DetectedDevices((), f"{vendor}'s driver cannot be asked: {format_error(error)}")
     try:
-        handles = _query(smi, "amdsmi_get_processor_handles")
-        devices = tuple(
-            _query_amd_gpu(smi, handle) for handle in (handles if isinstance(handles, list | tuple) else ())
-        )
+        devices = tuple(query_gpus(library))
     finally:
-        _query(smi, "amdsmi_shut_down")
-    return DetectedDevices(devices, None if devices else "AMD's driver shows no GPU")
+        _query(library, stop)
+    return DetectedDevices(devices, None if devices else f"{vendor}'s driver shows no GPU")
+
+
+def _query_nvidia_gpus(nvml: Any) -> Iterator[ReportedDevice]:
+    count = _query(nvml, "nvmlDeviceGetCount") or 0
+    for index in range(min(count, MAX_DEVICES)):
+        handle = _query(nvml, "nvmlDeviceGetHandleByIndex", index)
+        if handle is not None:
+            yield from _query_nvidia_gpu(nvml, handle)
 
 
 def _query_nvidia_gpu(nvml: Any, handle: Any) -> Iterator[ReportedDevice]:
@@ -122,6 +133,12 @@ def _scale_to_instance(bandwidth: float | None, memory: float | None, whole: flo
         return None
     eighths = round(8 * memory / whole)
     return bandwidth * eighths / 8 if 1 <= eighths <= 8 else None  # noqa: PLR2004  # of 8 eighths
+
+
+def _query_amd_gpus(smi: Any) -> Iterator[ReportedDevice]:
+    handles = _query(smi, "amdsmi_get_processor_handles")
+    for handle in handles if isinstance(handles, list | tuple) else ():
+        yield _query_amd_gpu(smi, handle)
 
 
 def _query_amd_gpu(smi: Any, handle: Any) -> ReportedDevice:

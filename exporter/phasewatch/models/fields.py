@@ -86,12 +86,8 @@ class JsonFields:
         Raises:
             ModelError: it is not a boolean.
         """
-        value = self.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.error(key, f"expected true or false, found {shorten(value)}")
-        return value
+        value: bool | None = self._get_instance(key, bool, "true or false")
+        return default if value is None else value
 
     def get_text(self, key: str) -> str | None:
         """A string; None if it is missing.
@@ -99,10 +95,8 @@ class JsonFields:
         Raises:
             ModelError: it is not a string.
         """
-        value = self.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self.error(key, f"expected text, found {shorten(value)}")
-        return value
+        text: str | None = self._get_instance(key, str, "text")
+        return text
 
     def get_list(self, key: str) -> list[Any]:
         """A list; empty if it is missing.
@@ -110,10 +104,7 @@ class JsonFields:
         Raises:
             ModelError: it is not a list.
         """
-        value = self.get(key)
-        if value is not None and not isinstance(value, list):
-            raise self.error(key, f"expected a list, found {shorten(value)}")
-        return value or []
+        return self._get_instance(key, list, "a list") or []
 
     def get_texts(self, key: str) -> list[str]:
         """A list of strings; empty if it is missing.
@@ -137,12 +128,14 @@ class JsonFields:
         Raises:
             ModelError: it is not an object.
         """
+        value = self._get_instance(key, Mapping, "an object")
+        return None if value is None else JsonFields(value, f"{self.place}{key}.")
+
+    def _get_instance(self, key: str, value_type: type, type_name: str) -> Any:
         value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise self.error(key, f"expected an object, found {shorten(value)}")
-        return JsonFields(value, f"{self.place}{key}.")
+        if value is not None and not isinstance(value, value_type):
+            raise self.error(key, f"expected {type_name}, found {shorten(value)}")
+        return value
 
     def _get_list_of(self, key: str, entry_type: type, type_name: str) -> Iterator[Any]:
         for entry in self.get_list(key):

@@ -8,7 +8,7 @@ from typing import Final
 
 import httpx
 
-from phasewatch.backends.device_discovery import DeviceDiscovery
+from phasewatch.backends.device_discovery import TICK_SECONDS, DeviceDiscovery
 from phasewatch.backends.ollama.client import OllamaClient
 from phasewatch.backends.ollama.devices import resolve_ollama_devices
 from phasewatch.backends.ollama.inventory import LoadedModel, is_current, parse_capabilities, parse_version
@@ -33,9 +33,6 @@ from phasewatch.snapshot.health import Health, ScrapeTiming
 
 PROBE_TICK: Final = 0.25
 """Seconds between two checks whether a probe is due; the server is not asked for that."""
-
-DEVICE_INTERVAL: Final = 15.0
-"""Seconds between two checks whether the device is known; it is detected only if it is not."""
 
 SHOW_INTERVAL: Final = 60.0
 """Least seconds between two requests of /api/show for one model."""
@@ -75,7 +72,7 @@ class OllamaScraper(Scraper):
         """The scrape, /api/show, the device, and the check whether a probe is due."""
         probe = (Job("probe", self.probe_if_due, PROBE_TICK),) if self.target.probe.enabled else ()
         learn = Job("learn", self.learn, self.target.interval)
-        return (*super().list_jobs(), learn, Job("device", self.find_device, DEVICE_INTERVAL), *probe)
+        return (*super().list_jobs(), learn, Job("device", self.find_device, TICK_SECONDS), *probe)
 
     async def learn(self) -> None:
         """Read the metadata of one model in memory that has none yet."""
