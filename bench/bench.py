@@ -40,31 +40,31 @@ def main() -> None:
     bodies = [scrape.response.body.decode() for scrape in RecordingReader(RECORDING).read_scrapes() if scrape.response]
     lines = bodies[-1].count("\n")
     print(f"{'what':<58} {'median':>10} {'aim':>12}")
-    theirs = median(lambda: list(text_string_to_metric_families(bodies[-1])), 30)
+    theirs = measure_median(lambda: list(text_string_to_metric_families(bodies[-1])), 30)
     ours = parse_and_derive(bodies)
-    row(f"prometheus_client: parse a page of {lines} lines", f"{theirs * 1e3:.2f} ms")
-    row(f"PhaseWatch: parse and derive it, window of {len(bodies)} pages", f"{ours * 1e3:.2f} ms")
-    row("ratio", f"{ours / theirs:.3f}", "<= 0.2")
+    print_row(f"prometheus_client: parse a page of {lines} lines", f"{theirs * 1e3:.2f} ms")
+    print_row(f"PhaseWatch: parse and derive it, window of {len(bodies)} pages", f"{ours * 1e3:.2f} ms")
+    print_row("ratio", f"{ours / theirs:.3f}", "<= 0.2")
     with Pages(bodies) as pages:
         with Exporter(pages.url, 1, "1s") as exporter:
-            row("start to first reading (interval 1 s)", f"{exporter.first_reading:.2f} s", "< 3 s")
+            print_row("start to first reading (interval 1 s)", f"{exporter.first_reading:.2f} s", "< 3 s")
             exporter.warm_up()
-            row("GET /metrics, 1 target", f"{median(exporter.get, 50) * 1e3:.2f} ms", "< 5 ms")
+            print_row("GET /metrics, 1 target", f"{measure_median(exporter.get, 50) * 1e3:.2f} ms", "< 5 ms")
         with Exporter(pages.url, MANY, "5s") as exporter:
             exporter.warm_up()
-            row(f"GET /metrics, {MANY} targets", f"{median(exporter.get, 20) * 1e3:.1f} ms", "< 100 ms")
-            row(f"size of that page, {MANY} targets", f"{len(exporter.get()) / 1e6:.2f} MB")
-            row(f"memory, {MANY} targets at 5 s", f"{exporter.rss():.1f} MiB")
+            print_row(f"GET /metrics, {MANY} targets", f"{measure_median(exporter.get, 20) * 1e3:.1f} ms", "< 100 ms")
+            print_row(f"size of that page, {MANY} targets", f"{len(exporter.get()) / 1e6:.2f} MB")
+            print_row(f"memory, {MANY} targets at 5 s", f"{exporter.read_memory():.1f} MiB")
         with Exporter(pages.url, 1, "1s") as exporter:
-            memory(exporter)
+            watch_memory(exporter)
 
 
-def row(what: str, value: str, aim: str = "") -> None:
+def print_row(what: str, value: str, aim: str = "") -> None:
     """Print a line of the table."""
     print(f"{what:<58} {value:>10} {aim:>12}", flush=True)
 
 
-def median(work: Callable[[], object], times: int) -> float:
+def measure_median(work: Callable[[], object], times: int) -> float:
     """Median seconds of a piece of work."""
     taken = []
     for _ in range(times):
@@ -86,18 +86,18 @@ def parse_and_derive(bodies: list[str]) -> float:
     return statistics.median(taken[len(taken) // 2 :])
 
 
-def memory(exporter: "Exporter") -> None:
+def watch_memory(exporter: "Exporter") -> None:
     """Watch the resident memory of an exporter with one target at 1 s, /metrics read every second."""
     readings = []
     end = time.monotonic() + MEMORY_SECONDS
     while time.monotonic() < end:
         exporter.get()
-        readings.append(exporter.rss())
+        readings.append(exporter.read_memory())
         time.sleep(1)
     half = len(readings) // 2
-    row(f"memory, 1 target at 1 s, most in {MEMORY_SECONDS:.0f} s", f"{max(readings):.1f} MiB", "< 64 MiB")
+    print_row(f"memory, 1 target at 1 s, most in {MEMORY_SECONDS:.0f} s", f"{max(readings):.1f} MiB", "< 64 MiB")
     growth = statistics.median(readings[half:]) - statistics.median(readings[:half])
-    row("memory, median of the second half less that of the first", f"{growth:+.2f} MiB", "flat")
+    print_row("memory, median of the second half less that of the first", f"{growth:+.2f} MiB", "flat")
 
 
 class Pages:
@@ -181,7 +181,7 @@ class Exporter:
         except OSError:
             return b""
 
-    def rss(self) -> float:
+    def read_memory(self) -> float:
         """Resident memory in MiB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)

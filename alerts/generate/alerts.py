@@ -2,7 +2,7 @@
 
 A source in alerts/alerts is a rule file of Prometheus whose text is kept as it is, with its comments, except for:
 
-- `dashboard: BOARD`, which becomes the annotations `runbook_url` and `dashboard` (links.dashboard_path);
+- `dashboard: BOARD`, which becomes the annotations `runbook_url` and `dashboard` (links.build_dashboard_path);
 - `${advice.NAME.change[0]}`, which becomes the words of phasewatch.analysis.advice, so that alerts, runbooks and pages
   advise the same. NAME is a state, a complaint or a finding about Ollama; the field is `change` or `avoid`.
 
@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Final
 
-from alerts.generate.links import dashboard_path, runbook_url
+from alerts.generate.links import build_dashboard_path, build_runbook_url
 from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA, Advice
 from phasewatch.base.errors import ConfigError, Problem
 
@@ -84,7 +84,7 @@ def _render_body(name: str, body: str) -> str:
 
     def render_links(match: re.Match[str]) -> str:
         indent, hint = match.groups()
-        return f"{indent}runbook_url: {runbook_url(name)}\n{indent}dashboard: {dashboard_path(hint)}"
+        return f"{indent}runbook_url: {build_runbook_url(name)}\n{indent}dashboard: {build_dashboard_path(hint)}"
 
     linked, boards = _BOARD.subn(render_links, body)
     if boards != 1:

@@ -22,7 +22,7 @@ BOARDS: Final[Mapping[str, str]] = {
 _HINT: Final = re.compile(r"(\w+)(?: \(([\w, ?]*)\))?")
 
 
-def runbook_url(alert: str) -> str:
+def build_runbook_url(alert: str) -> str:
     """Where the runbook of an alert is."""
     return f"{RUNBOOKS}{alert}.md"
 
@@ -34,7 +34,7 @@ def find_missing_runbooks(rules: Iterable[Mapping[str, Any]], folder: Path) -> I
             yield Problem(rule["alert"], f"expected a runbook, {folder / rule['alert']}.md")
 
 
-def dashboard_path(hint: str) -> str:
+def build_dashboard_path(hint: str) -> str:
     """The path of a board in Grafana, with its variables filled from the labels of the alert.
 
     Args:

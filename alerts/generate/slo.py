@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from alerts.generate.links import dashboard_path, runbook_url
+from alerts.generate.links import build_dashboard_path, build_runbook_url
 from alerts.generate.source import read_source
 from phasewatch.analysis.advice import COMPLAINTS
 from phasewatch.backends.vllm.buckets import TIME_PER_TOKEN, TIME_TO_FIRST_TOKEN
@@ -54,19 +54,19 @@ SLOW_WINDOWS: Final = frozenset({"1d", "3d"})
 """Windows that cost much to read and change slowly, so they are computed more rarely."""
 
 
-def _words(value: str) -> str:
+def _check_words(value: str) -> str:
     if not re.fullmatch(r"[a-z]+(_[a-z]+)*", value):
         raise ValueError(f"expected lower-case words joined by _, found {value!r}")
     return value
 
 
-def _histogram(value: str) -> str:
+def _check_histogram(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", value) or value.startswith("vllm"):
         raise ValueError(f"expected a name without vllm: and _bucket, such as {next(iter(BOUNDS))}, found {value!r}")
     return value
 
 
-def _title(value: str) -> str:
+def _check_title(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z ]*", value):
         raise ValueError(f"expected lower-case words, found {value!r}")
     return value
@@ -77,9 +77,9 @@ class Objective(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    name: Annotated[str, AfterValidator(_words)]
-    title: Annotated[str, AfterValidator(_title)]
-    histograms: Annotated[list[Annotated[str, AfterValidator(_histogram)]], Field(min_length=1)]
+    name: Annotated[str, AfterValidator(_check_words)]
+    title: Annotated[str, AfterValidator(_check_title)]
+    histograms: Annotated[list[Annotated[str, AfterValidator(_check_histogram)]], Field(min_length=1)]
     seconds: Annotated[float, Field(gt=0)]
     # The largest factor must be possible: 14.4 x 7 % is more than everything.
     objective: Annotated[float, Field(ge=0.94, le=0.9999)]
@@ -105,13 +105,13 @@ def read_objectives(path: Path) -> list[Objective]:
         ConfigError: the file cannot be read or something in it is wrong; carries every problem.
     """
     content, problems = read_source(path, _Schema, {"objectives": Objective})
-    problems += _misfits(content.objectives)
+    problems += _find_misfits(content.objectives)
     if problems:
         raise ConfigError(problems)
     return content.objectives
 
 
-def _misfits(objectives: Sequence[Objective]) -> Iterator[Problem]:
+def _find_misfits(objectives: Sequence[Objective]) -> Iterator[Problem]:
     names: set[str] = set()
     for index, objective in enumerate(objectives):
         path = f"objectives[{index}]"
@@ -210,8 +210,8 @@ def _render_alert(objective: Objective, burn: Burn) -> str:
           summary: Too many {objective.title} are late, and the budget of 30 days is spent {burn.factor} times too fast.
           description: >-
 {_render_description(objective, burn)}
-          runbook_url: {runbook_url(objective.alert)}
-          dashboard: {dashboard_path("slo")}
+          runbook_url: {build_runbook_url(objective.alert)}
+          dashboard: {build_dashboard_path("slo")}
 """
 
 

@@ -41,7 +41,7 @@ _WIDTH: Final = 120
 _TABLE: Final = re.compile(r"(?<=<!-- thresholds: `make alerts` -->\n).*?(?=<!-- end of thresholds -->)", re.DOTALL)
 
 
-def _unit_of_name(unit: str, info: ValidationInfo) -> str:
+def _check_unit(unit: str, info: ValidationInfo) -> str:
     """A name that ends in a unit ends in that of its value, as those of Prometheus do."""
     name = str(info.data.get("name"))
     for suffix, expected in _UNITS.items():
@@ -57,7 +57,7 @@ class Threshold(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[a-z]+(_[a-z]+)*$")]
     value: float
-    unit: Annotated[str, AfterValidator(_unit_of_name)]
+    unit: Annotated[str, AfterValidator(_check_unit)]
     meaning: str
     reason: str
 

@@ -252,12 +252,12 @@ def _build_table(panel: Table) -> Any:
         builder = builder.sort_by([common.TableSortByFieldState().display_name(title).desc(descending)])
     titles = {column.source: column.title for column in panel.columns}
     for column in panel.columns:
-        properties = dict(_column_properties(column, titles, is_value=column.source in names))
+        properties = dict(_list_column_properties(column, titles, is_value=column.source in names))
         builder = _add_override(builder, Override(properties, by_name=column.title))
     return _add_queries(builder, panel.queries, _TABLE)
 
 
-def _column_properties(column: Column, titles: Mapping[str, str], *, is_value: bool) -> Iterator[tuple[str, Any]]:
+def _list_column_properties(column: Column, titles: Mapping[str, str], *, is_value: bool) -> Iterator[tuple[str, Any]]:
     yield "unit", column.unit if is_value else "string"
     yield "noValue", "–"  # noqa: RUF001  # an en dash on purpose
     if column.width is not None:

@@ -70,12 +70,12 @@ def query_states() -> Mapping[str, str]:
         queries[state] = f"{_CODES[state]} * ({in_state})"
     up = select_targets("llm_target_up")
     recently_up = f"max by (target) (last_over_time(llm_target_up{{{TARGET_MATCHERS}}}[{TARGET_LOOKBACK}]))"
-    queries[DOWN] = f"{_CODES[DOWN]} + ({up} == 0{_unless_of_other_models()})"
-    queries[UNKNOWN] = f"{_CODES[UNKNOWN]} + 0 * ({recently_up} unless {up}{_unless_of_other_models()})"
+    queries[DOWN] = f"{_CODES[DOWN]} + ({up} == 0{_exclude_other_models()})"
+    queries[UNKNOWN] = f"{_CODES[UNKNOWN]} + 0 * ({recently_up} unless {up}{_exclude_other_models()})"
     return queries
 
 
-def _unless_of_other_models() -> str:
+def _exclude_other_models() -> str:
     chosen, others = (
         "group by (target) (last_over_time("
         f'{{{NAMES_OF_MODEL_METRICS}, {TARGET_MATCHERS}, model_name{operator}"$model_name"}}[{TARGET_LOOKBACK}]))'

@@ -68,7 +68,7 @@ class StepwiseOllama:
     def complete(self, exchange: Exchange) -> tuple[int, Any]:
         """Wait for a response; its status and JSON."""
         while exchange.response is None:
-            event = self.ollama.next_event()
+            event = self.ollama.find_next_event()
             assert event is not None, "no event is left that could complete this request"
             self.now = max(self.now, event)
             self.ollama.advance(self.now)
@@ -98,7 +98,7 @@ class Simulation(Protocol):
     def cancel(self, now: int, exchange: Exchange) -> None:
         """Handle a connection that its client has closed."""
 
-    def next_event(self) -> int | None:
+    def find_next_event(self) -> int | None:
         """Time of the next event; None if there is none."""
 
     def advance(self, now: int) -> None:
@@ -138,7 +138,7 @@ class OllamaTransport(httpx.AsyncBaseTransport):
         return httpx.Response(response.status, headers=headers, stream=httpx.ByteStream(response.body))
 
     async def _until_next_event(self) -> None:
-        event = self._ollama.next_event()
+        event = self._ollama.find_next_event()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(None if event is None else event / SECOND):
                 await self._changed.wait()
@@ -178,7 +178,7 @@ class FakeOllama:
                     self.ollama.cancel(self.now(), exchange)
                     return None
                 self.ollama.advance(self.now())
-                event = self.ollama.next_event()
+                event = self.ollama.find_next_event()
             until_event = 0.0 if event is None else (event - self.now()) / SECOND / self._speed
             time.sleep(min(_POLL_SECONDS, max(0.0, until_event)))
         return exchange.response

@@ -188,7 +188,7 @@ def _describe_equipment(device: DeviceFacts, model: ModelCosts, engines: int) ->
         device_flops_per_second=_label_source(device.compute_source, flops),
         weight_bytes=_label_source(model.weight_source, model.weight_bytes),
         weight_read_bytes=_compute_weight_read_bytes(model, 1.0),
-        kv_cache_bytes_per_token={} if cache is None else _label_source(cache.source, cache.bytes_per_token()),
+        kv_cache_bytes_per_token={} if cache is None else _label_source(cache.source, cache.compute_bytes_per_token()),
         decode_ceiling_tokens_per_second=_compute_decode_limits(device, model, None, gpu_share=None),
     )
 
@@ -224,14 +224,14 @@ def _find_flops(device: DeviceFacts, precision: Precision | None) -> float | Non
 
 
 def _compute_weight_read_bytes(model: ModelCosts, tokens: float) -> float | None:
-    return None if model.reads is None else model.reads.bytes_per_step(tokens)
+    return None if model.reads is None else model.reads.compute_bytes_per_step(tokens)
 
 
 def _compute_decode_limits(
     device: DeviceFacts, model: ModelCosts, step_bytes: float | None, *, gpu_share: float | None
 ) -> dict[str, float]:
     limits = {
-        Basis.WEIGHTS: compute_decode_ceiling(model.stream_bytes(), device, gpu_share),
+        Basis.WEIGHTS: compute_decode_ceiling(model.compute_stream_bytes(), device, gpu_share),
         Basis.READ: compute_decode_ceiling(step_bytes, device, gpu_share),
     }
     return {basis: limit for basis, limit in limits.items() if limit}
@@ -267,8 +267,8 @@ def _estimate_prefill_context(past: EngineHistory, phases: Phases) -> float | No
 
 def _compute_prefill_operations(model: ModelCosts, context: float | None) -> float | None:
     """Operations per prompt token, without the output head, which only the last token of a prompt passes through."""
-    active = model.reads.active_parameters() if model.reads else None
-    attention = None if context is None else model.attention_operations(context)
+    active = model.reads.compute_active_parameters() if model.reads else None
+    attention = None if context is None else model.compute_attention_operations(context)
     if model.reads is None or active is None or attention is None:
         return None
     return _PER_PARAMETER * (active - model.reads.head_parameters) + attention
@@ -286,10 +286,10 @@ def _compute_operations(
     """
     computed, decoded = phases.prefill_throughput_tokens_per_second, phases.decode_throughput_tokens_per_second
     generated = divide(past.growth.generation_tokens, past.seconds)
-    active = model.reads.active_parameters() if model.reads else None
+    active = model.reads.compute_active_parameters() if model.reads else None
     if model.reads is None or active is None or computed is None or decoded is None or generated is None:
         return None
-    attention = computed * (model.attention_operations(prefill_context or 0.0) or 0.0)
+    attention = computed * (model.compute_attention_operations(prefill_context or 0.0) or 0.0)
     if reads is not None:
         tokens_per_stream = (phases.engine_steps_per_second or 0.0) * (phases.tokens_per_step or 1.0)
         attention += (reads.operations or 0.0) * tokens_per_stream

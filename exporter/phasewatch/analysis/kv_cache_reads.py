@@ -48,7 +48,7 @@ def compute_kv_cache_reads(
         return None
     has_usage, weight = steps == 0, 0.0
     read = _compute_read_bytes(model, 0.0)
-    operations = model.attention_operations(0.0)
+    operations = model.compute_attention_operations(0.0)
     for (before, after), steps_between in zip(pairwise(past.samples), interval_steps, strict=True):
         usage = average(before.kv_cache_usage, after.kv_cache_usage)
         running = average(before.requests_running, after.requests_running)
@@ -60,7 +60,7 @@ def compute_kv_cache_reads(
         streams = max(1.0, running)
         context = usage * capacity / streams
         read = add(read, multiply(interval_weight * streams, _compute_read_bytes(model, context)))
-        operations = add(operations, multiply(interval_weight * streams, model.attention_operations(context)))
+        operations = add(operations, multiply(interval_weight * streams, model.compute_attention_operations(context)))
     if not has_usage:
         return None
     return KvCacheReads(divide(read, weight), divide(operations, weight)) if weight else KvCacheReads(read, operations)

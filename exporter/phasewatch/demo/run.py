@@ -109,7 +109,12 @@ async def run(settings: DemoSettings, bound: socket.socket) -> None:
         BindError: there are no free ports for the simulated servers.
         DemoError: Prometheus or the temporary folder cannot be created, or the limit on open files is too low.
     """
-    with bound, _block_signals() as unblock_signals, _temporary_folder() as folder, contextlib.ExitStack() as ports:
+    with (
+        bound,
+        _block_signals() as unblock_signals,
+        _create_temporary_folder() as folder,
+        contextlib.ExitStack() as ports,
+    ):
         check_open_files_limit(settings.servers)
         simulations = _create_simulations(settings, ports)
         file = folder / "phasewatch.yml"
@@ -152,7 +157,7 @@ def _block_signals() -> Iterator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def _create_temporary_folder() -> Iterator[Path]:
     """A temporary folder while the block runs.
 
     Raises:

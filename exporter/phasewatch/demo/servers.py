@@ -51,7 +51,7 @@ class Ollama(Protocol):
     def advance(self, now: int) -> None:
         """Process all events up to `now`."""
 
-    def next_event(self) -> int | None:
+    def find_next_event(self) -> int | None:
         """Time of the next event; None if there is none."""
 
     def request(self, now: int, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Exchange:
@@ -131,7 +131,7 @@ def build_ollama_application(ollama: Ollama, clock: Clock) -> Starlette:
             if request.state.server.should_exit or await request.is_disconnected():
                 ollama.cancel(now(), exchange)
                 return responses.Response(status_code=_GIVEN_UP)
-            event = ollama.next_event()
+            event = ollama.find_next_event()
             until_event = POLL_SECONDS if event is None else (event - now()) / SECOND
             await asyncio.sleep(min(POLL_SECONDS, max(0.0, until_event)))
             ollama.advance(now())

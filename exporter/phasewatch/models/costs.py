@@ -63,7 +63,7 @@ class WeightReads:
     head_parameters: float = 0.0
     experts: tuple[Experts, ...] = ()
 
-    def bytes_per_step(self, tokens: float = 1.0) -> float:
+    def compute_bytes_per_step(self, tokens: float = 1.0) -> float:
         """Bytes that one step over `tokens` tokens reads; fewer than one token count as one.
 
         If each token chooses k of E experts independently, n tokens touch E x (1 - (1 - k/E)^n) of them. Real routing
@@ -72,7 +72,7 @@ class WeightReads:
         """
         return self.dense_bytes + sum(_count_touched(group, tokens) * group.bytes_each for group in self.experts)
 
-    def active_parameters(self) -> float | None:
+    def compute_active_parameters(self) -> float | None:
         """Parameters that one token is multiplied with, including the output head; None if unknown."""
         active = self.dense_parameters
         for group in self.experts:
@@ -115,7 +115,7 @@ class KvCache:
     bytes_per_element: float | None
     source: ModelSource
 
-    def bytes_per_token(self) -> float | None:
+    def compute_bytes_per_token(self) -> float | None:
         """Bytes that one token takes while it is within every span; None if the data type is unknown."""
         return self.read_bytes(1.0)
 
@@ -167,13 +167,13 @@ class ModelCosts:
     precision: Precision | None = None
     sparse: bool = False
 
-    def attention_operations(self, context: float) -> float | None:
+    def compute_attention_operations(self, context: float) -> float | None:
         """Floating point operations of one token's attention to the `context` tokens before it; None if unknown."""
         if self.attention is None:
             return None
         return sum(group.operations * _limit_to_span(context, group.span) for group in self.attention)
 
-    def stream_bytes(self) -> float | None:
+    def compute_stream_bytes(self) -> float | None:
         """Total weight size minus the experts that a single stream skips, in bytes; None if unknown.
 
         At least the bytes that a step reads, which is the best estimate for a sparse model whose experts are unknown.
@@ -186,9 +186,9 @@ class ModelCosts:
         if self.reads is None:
             return None
         if not experts:
-            return self.reads.bytes_per_step()
+            return self.reads.compute_bytes_per_step()
         skipped = sum((group.total - group.per_token) * group.bytes_each for group in experts)
-        return max(self.weight_bytes - skipped, self.reads.bytes_per_step())
+        return max(self.weight_bytes - skipped, self.reads.compute_bytes_per_step())
 
 
 def _limit_to_span(context: float, span: int | None) -> float:

@@ -10,7 +10,7 @@ import yaml
 
 from alerts.generate import slo
 from alerts.generate.alerts import SUBJECTS, render_rules
-from alerts.generate.links import dashboard_path, runbook_url
+from alerts.generate.links import build_dashboard_path, build_runbook_url
 from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import ConfigError
@@ -47,8 +47,8 @@ def test_links_and_words_are_filled_in_and_comments_are_kept() -> None:
         "annotations": {
             "summary": "One.",
             "description": f"It is so. {ADVICE[SaturationState.STUCK].change[0]} {COMPLAINTS['slow_stream'].avoid[0]}",
-            "runbook_url": runbook_url("LLMOne"),
-            "dashboard": dashboard_path("phases"),
+            "runbook_url": build_runbook_url("LLMOne"),
+            "dashboard": build_dashboard_path("phases"),
         },
     }
     assert "# Why it is so." in text

@@ -2,12 +2,12 @@
 
 import pytest
 
-from alerts.generate.links import BOARDS, dashboard_path, find_missing_runbooks, runbook_url
+from alerts.generate.links import BOARDS, build_dashboard_path, build_runbook_url, find_missing_runbooks
 from tests.support.paths import ROOT
 
 
 def test_a_runbook_is_found_by_the_name_of_its_alert() -> None:
-    assert runbook_url("LLMOne") == "https://github.com/phasewatch/phasewatch/blob/main/docs/runbooks/LLMOne.md"
+    assert build_runbook_url("LLMOne") == "https://github.com/phasewatch/phasewatch/blob/main/docs/runbooks/LLMOne.md"
 
 
 def test_a_board_is_given_the_labels_of_the_alert() -> None:
@@ -24,13 +24,13 @@ def test_a_board_is_given_the_labels_of_the_alert() -> None:
             "{{ with $labels.engine }}&var-engine={{ . | urlquery }}{{ end }}"
         ),
     }.items():
-        assert dashboard_path(hint) == path
+        assert build_dashboard_path(hint) == path
 
 
 @pytest.mark.parametrize("hint", ["phase", "", "phases(target)", "phases ()x", "/d/phasewatch-phases"])
 def test_a_board_that_does_not_exist_is_refused_with_those_that_do(hint: str) -> None:
     with pytest.raises(ValueError, match=f"expected one of {', '.join(BOARDS)}") as caught:
-        dashboard_path(hint)
+        build_dashboard_path(hint)
     assert str(caught.value).endswith(f"found {hint!r}")
 
 

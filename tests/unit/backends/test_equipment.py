@@ -113,7 +113,7 @@ def test_an_unknown_model_has_unknown_costs() -> None:
 def test_a_cache_that_the_server_reports_as_fp8_costs_half_as_much() -> None:
     costs = combine_model_costs(Equipment(models={"a": DENSE}), ModelSettings(), "a", "fp8_e4m3")
     assert costs.kv_cache is not None
-    assert costs.kv_cache.bytes_per_token() == 65_536
+    assert costs.kv_cache.compute_bytes_per_token() == 65_536
 
 
 def test_a_cache_of_an_unknown_format_has_a_shape_but_no_bytes() -> None:
@@ -159,9 +159,9 @@ def test_configured_figures_override_all_others() -> None:
     costs = combine_model_costs(Equipment(models={"a": DENSE}), settings, "a", "auto")
     assert (costs.weight_bytes, costs.weight_source) == (20e9, ModelSource.CONFIG)
     assert costs.reads is not None
-    assert costs.reads.bytes_per_step() == 19e9
+    assert costs.reads.compute_bytes_per_step() == 19e9
     assert costs.kv_cache is not None
-    assert costs.kv_cache.bytes_per_token() == 1000
+    assert costs.kv_cache.compute_bytes_per_token() == 1000
 
 
 def test_a_processor_of_the_table_is_the_host_memory_of_an_ollama() -> None:

@@ -131,7 +131,7 @@ class Scheduler:
         self._pending: deque[LlmRequest] = deque()
         self._load_ends: int | None = None
 
-    def next_event(self) -> int | None:
+    def find_next_event(self) -> int | None:
         """Time of the next event; None if there is none."""
         return min((time for time, _ in self._list_events()), default=None)
 

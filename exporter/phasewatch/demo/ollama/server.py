@@ -142,9 +142,9 @@ class SimulatedOllama:
         if isinstance(exchange, LlmRequest):
             self._scheduler.cancel(now, exchange)
 
-    def next_event(self) -> int | None:
+    def find_next_event(self) -> int | None:
         """Time of the next event; None if there is none."""
-        return self._scheduler.next_event()
+        return self._scheduler.find_next_event()
 
     def advance(self, now: int) -> None:
         """Process all events up to `now`."""

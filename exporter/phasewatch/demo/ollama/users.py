@@ -100,15 +100,15 @@ class OllamaWithUsers:
         self.advance(now)
         self._server.cancel(now, exchange)
 
-    def next_event(self) -> int:
+    def find_next_event(self) -> int:
         """Time of the next event of the server or a user."""
-        server_event = self._server.next_event()
+        server_event = self._server.find_next_event()
         due = [conversation.due for conversation in self._conversations if conversation.exchange is None]
         return min([self._next.due, *due, *([] if server_event is None else [server_event])])
 
     def advance(self, now: int) -> None:
         """Process all events up to `now`."""
-        while (event := self.next_event()) <= now:
+        while (event := self.find_next_event()) <= now:
             self._server.advance(event)
             self._advance_users(event)
         self._server.advance(now)

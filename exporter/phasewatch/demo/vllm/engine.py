@@ -60,7 +60,7 @@ class Engine:
             self._now = event
             if self._step is not None and self._step.end <= event:
                 self._complete(self._step)
-            while self._clients.next_arrival() <= event:
+            while self._clients.find_next_arrival() <= event:
                 self._receive()
             if self._step is None:
                 self._begin()
@@ -75,8 +75,8 @@ class Engine:
     def _next_event(self) -> float:
         """Time of the next event."""
         if self._step is not None:
-            return min(self._step.end, self._clients.next_arrival())
-        return min(self._scheduler.next_ready(self._now), self._clients.next_arrival())
+            return min(self._step.end, self._clients.find_next_arrival())
+        return min(self._scheduler.find_next_ready(self._now), self._clients.find_next_arrival())
 
     def _receive(self) -> None:
         """Accept a request, or answer 503 if too many are waiting or running (`--max-num-queued-reqs`, 0.32)."""

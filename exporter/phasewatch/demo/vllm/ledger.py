@@ -70,6 +70,6 @@ class TruthLedger:
         while self._steps[0].end < step.end - KEPT_SECONDS:
             self._steps.popleft()
 
-    def between(self, start: float, end: float) -> tuple[EngineStep, ...]:
+    def select_between(self, start: float, end: float) -> tuple[EngineStep, ...]:
         """The steps that ended in (start, end]."""
         return tuple(step for step in self._steps if start < step.end <= end)

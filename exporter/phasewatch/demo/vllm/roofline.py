@@ -107,11 +107,11 @@ def build_roofline(device_name: str, folder: Path) -> Roofline:
     return Roofline(
         bandwidth=_require(device.memory_bandwidth, f"memory bandwidth of {device_name}"),
         compute=_require(device.compute.bits16, f"compute rate of {device_name}"),
-        weight_bytes=reads.bytes_per_step(),
-        layer_parameters=_require(reads.active_parameters(), f"parameters of {folder}") - reads.head_parameters,
+        weight_bytes=reads.compute_bytes_per_step(),
+        layer_parameters=_require(reads.compute_active_parameters(), f"parameters of {folder}") - reads.head_parameters,
         head_parameters=reads.head_parameters,
-        kv_bytes=_require(kv_cache.bytes_per_token(), f"bytes of a token in the KV cache of {folder}"),
-        attention_operations=_require(costs.attention_operations(1.0), f"shape of the attention of {folder}"),
+        kv_bytes=_require(kv_cache.compute_bytes_per_token(), f"bytes of a token in the KV cache of {folder}"),
+        attention_operations=_require(costs.compute_attention_operations(1.0), f"shape of the attention of {folder}"),
     )
 
 

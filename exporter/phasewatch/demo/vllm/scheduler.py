@@ -112,7 +112,7 @@ class Scheduler:
         """Number of waiting requests that vLLM counts as deferred, that is, not waiting for capacity."""
         return sum(sequence.deferred for sequence in self.waiting)
 
-    def next_ready(self, now: float) -> float:
+    def find_next_ready(self, now: float) -> float:
         """When the next grammar will be compiled; infinity if none is being compiled."""
         return min((sequence.ready_at for sequence in self.waiting if sequence.ready_at > now), default=math.inf)
 

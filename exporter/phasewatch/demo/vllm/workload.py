@@ -92,7 +92,7 @@ class WorkloadGenerator:
             if workload.per_second:
                 self._schedule(now + self._random.expovariate(workload.per_second), workload, has_user=False)
 
-    def next_arrival(self) -> float:
+    def find_next_arrival(self) -> float:
         """Time of the next request; infinity if there is none."""
         return self._arrivals[0][0] if self._arrivals else math.inf
 

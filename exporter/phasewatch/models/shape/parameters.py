@@ -50,14 +50,14 @@ class ParameterCounts:
     small: int
     experts: ExpertParameters | None
 
-    def dense(self) -> int:
+    def count_dense(self) -> int:
         """Parameters that every step reads: all but the routed experts and an untied table."""
         return self.head + self.attention + self.feed_forward + self.small
 
-    def total(self) -> int:
+    def count_all(self) -> int:
         """All parameters."""
         routed = 0 if self.experts is None else self.experts.total * self.experts.each
-        return self.dense() + routed + (0 if self.tied else self.table)
+        return self.count_dense() + routed + (0 if self.tied else self.table)
 
 
 def count_parameters(model: Architecture) -> ParameterCounts:

@@ -32,7 +32,7 @@ def _compute_reads(counts: ParameterCounts, quantisation: Quantisation) -> Weigh
     experts = counts.experts
     return WeightReads(
         dense_bytes=bits / 8,
-        dense_parameters=float(counts.dense()),
+        dense_parameters=float(counts.count_dense()),
         head_parameters=float(counts.head),
         experts=()
         if experts is None

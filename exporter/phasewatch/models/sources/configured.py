@@ -43,7 +43,7 @@ def _contradicts_mixture(costs: ModelCosts, settings: ModelSettings) -> bool:
     """
     if settings.weights_read is None or costs.reads is None or not costs.reads.experts:
         return False
-    return not math.isclose(costs.reads.bytes_per_step(), settings.weights_read, rel_tol=WEIGHT_TOLERANCE)
+    return not math.isclose(costs.reads.compute_bytes_per_step(), settings.weights_read, rel_tol=WEIGHT_TOLERANCE)
 
 
 def _is_sparse(costs: ModelCosts, settings: ModelSettings, weights: float | None) -> bool:
@@ -63,7 +63,7 @@ def _apply_to_reads(costs: ModelCosts, settings: ModelSettings) -> WeightReads |
 
 def _scale(reads: WeightReads, step_bytes: float) -> WeightReads:
     """The same weights in another format, all scaled alike so that a step of one token reads `step_bytes`."""
-    scale = step_bytes / reads.bytes_per_step()
+    scale = step_bytes / reads.compute_bytes_per_step()
     experts = tuple(dataclasses.replace(group, bytes_each=group.bytes_each * scale) for group in reads.experts)
     return dataclasses.replace(reads, dense_bytes=reads.dense_bytes * scale, experts=experts)
 

@@ -161,7 +161,7 @@ def _read_exact_reads(root: Path, model: Architecture, tensors: tuple[Tensor, ..
         tied=next(iter(tied)) if len(tied) == 1 else None,
     )
     reads = compute_reads(tensors, structure)
-    return reads if reads.active_parameters() is not None else _add_parameters(reads, model)
+    return reads if reads.compute_active_parameters() is not None else _add_parameters(reads, model)
 
 
 def _add_parameters(reads: WeightReads, model: Architecture) -> WeightReads:
@@ -173,7 +173,7 @@ def _add_parameters(reads: WeightReads, model: Architecture) -> WeightReads:
     each = None if counts.experts is None else float(counts.experts.each)
     return dataclasses.replace(
         reads,
-        dense_parameters=float(counts.dense()),
+        dense_parameters=float(counts.count_dense()),
         head_parameters=float(counts.head),
         experts=tuple(dataclasses.replace(group, parameters_each=each) for group in reads.experts),
     )

@@ -36,7 +36,7 @@ def test_the_exporter_computes_a_models_costs_from_its_metadata() -> None:
         assert unknown == (), model.name
         assert costs.weight_bytes == model.size, model.name
         assert costs.kv_cache is not None, model.name
-        assert costs.kv_cache.bytes_per_token() == model.gguf.kv_cache_bytes_per_token, model.name
+        assert costs.kv_cache.compute_bytes_per_token() == model.gguf.kv_cache_bytes_per_token, model.name
 
 
 def test_decode_speed_follows_from_the_memory_bandwidths() -> None:

@@ -50,7 +50,7 @@ def scrape_steady(server: SimulatedServer) -> Iterator[Reading]:
     times = (second + 0.37 for second in range(STEADY[1]))
     for time, reading in scrape(server, build_target(window=WINDOW), times):
         if time > STEADY[0]:
-            yield reading, WindowTruth(WINDOW, server.engine.ledger.between(time - WINDOW, time))
+            yield reading, WindowTruth(WINDOW, server.engine.ledger.select_between(time - WINDOW, time))
 
 
 def relative_errors(
@@ -108,7 +108,7 @@ def test_engine_steps_are_those_that_produced_output() -> None:
 def test_iteration_tokens_are_output_tokens_and_the_prompts_that_a_step_completes() -> None:
     server = simulate(SCENARIOS["long prompts"])
     server.advance(60.0)
-    truth = WindowTruth(60.0, server.engine.ledger.between(0.0, 60.0))
+    truth = WindowTruth(60.0, server.engine.ledger.select_between(0.0, 60.0))
     firsts = [first for step in truth.steps for first in step.first_tokens]
     histogram = server.engine.counters.histograms["iteration_tokens_total"]
     assert histogram.sum == sum(first.computed_tokens for first in firsts) + len(firsts) + truth.decoded
@@ -179,7 +179,7 @@ def test_preemptions_are_counted_only_after_recomputation() -> None:
     late = 0
     for second in range(1, 80):
         server.advance(float(second))
-        happened = sum(step.preempted for step in server.engine.ledger.between(0.0, second))
+        happened = sum(step.preempted for step in server.engine.ledger.select_between(0.0, second))
         counted = server.value("num_preemptions")
         assert counted <= happened
         late += counted < happened
@@ -229,7 +229,7 @@ def test_requests_are_rejected_only_beyond_the_queue_limit() -> None:
 def test_a_step_reads_all_weights_and_held_tokens_and_attends_to_preceding_tokens() -> None:
     server = simulate(Workload(users=1, prompt=(3000, 3000), output=(3, 3), max_tokens=3, think_seconds=99.0))
     server.advance(5.0)
-    steps = server.engine.ledger.between(0.0, 5.0)
+    steps = server.engine.ledger.select_between(0.0, 5.0)
     held = [(step.read_bytes - L40S.weight_bytes) / L40S.kv_bytes for step in steps]
     assert held == pytest.approx([2048, 3000, 3001, 3002])
     matrices = [2 * (L40S.layer_parameters * new + L40S.head_parameters * out) for new, out in ((2048, 0), (952, 1))]
@@ -254,7 +254,7 @@ def test_requests_that_arrive_during_an_aborted_step_leave_nothing_behind() -> N
     server.engine.abort_all()
     server.clients.start((), 0.1)
     server.advance(5.0)
-    (step,) = server.engine.ledger.between(0.0, 5.0)
+    (step,) = server.engine.ledger.select_between(0.0, 5.0)
     assert step.end > 0.1
     assert (step.first_tokens, step.token_gaps) == ((), ())
     assert server.value("generation_tokens") == 0
@@ -300,6 +300,6 @@ def test_gauges_are_updated_only_at_the_end_of_a_step() -> None:
     for tick in range(2500):
         server.advance(tick / 1000)
         running.append(server.value("num_requests_running"))
-    first = server.engine.ledger.between(0.0, 9.0)[0]
+    first = server.engine.ledger.select_between(0.0, 9.0)[0]
     assert first.seconds > 0.1
     assert running.index(1) == math.ceil(first.end * 1000)

@@ -163,10 +163,10 @@ def test_requests_that_wait_for_their_grammar_are_passed_over_and_keep_their_pla
     assert [part.sequence for part in step(scheduler, 1.0)] == [other]
     assert list(scheduler.waiting) == [slow, slower]
     assert scheduler.deferred == 2
-    assert scheduler.next_ready(1.0) == 5.0
+    assert scheduler.find_next_ready(1.0) == 5.0
     assert [part.sequence for part in step(scheduler, 5.0)] == [other, slow]
     assert scheduler.deferred == 1
-    assert scheduler.next_ready(9.0) == math.inf
+    assert scheduler.find_next_ready(9.0) == math.inf
 
 
 def test_a_passed_over_request_stays_before_later_ones() -> None:

@@ -75,7 +75,7 @@ def test_a_server_that_starts_in_the_middle_of_an_act_has_users_at_once() -> Non
     server = SimulatedVllm(1, CREATED, offset=CYCLE[0].seconds + 20.0)
     server.advance(8.0)
     assert "num_requests_running" in get_page(server)
-    assert len(server.truth.between(0.0, 8.0)) > 50
+    assert len(server.truth.select_between(0.0, 8.0)) > 50
 
 
 def test_time_does_not_go_back() -> None:

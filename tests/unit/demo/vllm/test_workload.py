@@ -19,7 +19,7 @@ def take(clients: WorkloadGenerator, count: int) -> list[Request]:
 
 
 def test_without_a_workload_there_are_no_requests() -> None:
-    assert start().next_arrival() == math.inf
+    assert start().find_next_arrival() == math.inf
 
 
 def test_all_users_send_a_request_within_the_ramp_and_then_wait_for_the_response() -> None:
@@ -27,7 +27,7 @@ def test_all_users_send_a_request_within_the_ramp_and_then_wait_for_the_response
     sent = [request.sent_at for request in take(clients, 5)]
     assert sent == sorted(sent)
     assert 7.0 <= sent[0] < sent[-1] <= 7.0 + RAMP_SECONDS
-    assert clients.next_arrival() == math.inf
+    assert clients.find_next_arrival() == math.inf
 
 
 def test_after_a_response_a_user_thinks_and_asks_again() -> None:
@@ -42,7 +42,7 @@ def test_after_a_response_a_user_thinks_and_asks_again() -> None:
 def test_after_a_rejection_a_user_tries_again() -> None:
     clients = start(replace(CHAT, users=1))
     clients.schedule_retry(clients.take_request(), 10.0)
-    assert 10.0 < clients.next_arrival() < math.inf
+    assert 10.0 < clients.find_next_arrival() < math.inf
 
 
 def test_a_request_without_a_user_is_never_followed_by_another_one() -> None:
@@ -51,7 +51,7 @@ def test_a_request_without_a_user_is_never_followed_by_another_one() -> None:
     clients.start((), 0.0)
     clients.schedule_retry(request, 10.0)
     clients.schedule_next(request, 10.0)
-    assert clients.next_arrival() == math.inf
+    assert clients.find_next_arrival() == math.inf
 
 
 def test_requests_without_a_user_arrive_at_the_rate_of_their_workload() -> None:
@@ -82,4 +82,4 @@ def test_equal_seeds_give_equal_requests_and_different_seeds_do_not() -> None:
 def test_starting_other_workloads_removes_all_clients() -> None:
     clients = start(CHAT)
     clients.start((), 3.0)
-    assert clients.next_arrival() == math.inf
+    assert clients.find_next_arrival() == math.inf

@@ -26,7 +26,7 @@ def cached_layers(architecture: str = "llama", **changes: Any) -> tuple[KvLayers
 def test_keys_and_values_are_cached_for_each_key_head() -> None:
     cache, attention = compute_cache_and_attention("llama", info())
     assert cache.layers == (KvLayers(4.0 * 2 * 2 * 64),)
-    assert cache.bytes_per_token() == 2 * 4 * 2 * 2 * 64
+    assert cache.compute_bytes_per_token() == 2 * 4 * 2 * 2 * 64
     assert attention == (AttentionCosts(4.0 * 4 * 8 * 64),)
 
 

@@ -40,8 +40,10 @@ def test_a_token_takes_the_published_bytes_of_its_architecture() -> None:
         ("jamba-mini", 16_384),
     ]
     for name, expected in cases:
-        assert compute_kv_cache(load_model(name)).bytes_per_token() == expected, name
-        assert apply_cache_dtype(compute_kv_cache(load_model(name)), "fp8").bytes_per_token() == expected / 2, name
+        assert compute_kv_cache(load_model(name)).compute_bytes_per_token() == expected, name
+        assert apply_cache_dtype(compute_kv_cache(load_model(name)), "fp8").compute_bytes_per_token() == expected / 2, (
+            name
+        )
 
 
 def test_layers_with_a_sliding_window_are_grouped_apart() -> None:
@@ -78,8 +80,8 @@ def test_a_step_reads_no_more_than_the_windows_span() -> None:
 def test_the_index_is_read_for_every_token_and_latent_vectors_for_selected_tokens() -> None:
     cache = compute_kv_cache(load_model("deepseek-v3", model_type="deepseek_v32", index_topk=2048, index_head_dim=128))
     assert cache.layers == (KvLayers(61.0 * 576, span=2048), KvLayers(0.0, None, 61.0 * (128 + 4)))
-    assert cache.bytes_per_token() == 61 * (2 * 576 + 132)
-    assert apply_cache_dtype(cache, "fp8").bytes_per_token() == 61 * (576 + 132)
+    assert cache.compute_bytes_per_token() == 61 * (2 * 576 + 132)
+    assert apply_cache_dtype(cache, "fp8").compute_bytes_per_token() == 61 * (576 + 132)
 
 
 def test_every_published_model_has_a_cache_and_operations() -> None:

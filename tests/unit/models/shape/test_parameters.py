@@ -11,7 +11,7 @@ from tests.support.model_folders import load_config, load_model, refusal
 
 def count_active(counted: ParameterCounts) -> int:
     """Parameters that one token is multiplied with."""
-    return counted.dense() + (counted.experts.per_token * counted.experts.each if counted.experts else 0)
+    return counted.count_dense() + (counted.experts.per_token * counted.experts.each if counted.experts else 0)
 
 
 def test_a_dense_model_has_its_published_number_of_parameters() -> None:
@@ -32,7 +32,7 @@ def test_a_dense_model_has_its_published_number_of_parameters() -> None:
     ]
     for name, total, read_by_a_token, tied in cases:
         counted = count_parameters(load_model(name))
-        assert counted.total() / 1e9 == pytest.approx(total, rel=5e-4), (name, read_by_a_token)
+        assert counted.count_all() / 1e9 == pytest.approx(total, rel=5e-4), (name, read_by_a_token)
         assert count_active(counted) / 1e9 == pytest.approx(read_by_a_token, rel=5e-4), (name, read_by_a_token)
         assert counted.tied is tied, (name, read_by_a_token)
         assert counted.experts is None, (name, read_by_a_token)
@@ -58,15 +58,15 @@ def test_a_mixture_has_its_published_number_of_parameters() -> None:
         counted = count_parameters(load_model(name))
         assert counted.experts is not None, (name, read_by_a_token)
         assert (counted.experts.total, counted.experts.per_token) == experts, (name, read_by_a_token)
-        assert counted.total() / 1e9 == pytest.approx(total, rel=1e-3), (name, read_by_a_token)
+        assert counted.count_all() / 1e9 == pytest.approx(total, rel=1e-3), (name, read_by_a_token)
         assert count_active(counted) / 1e9 == pytest.approx(read_by_a_token, rel=5e-3), (name, read_by_a_token)
-        assert counted.dense() / 1e9 == pytest.approx(dense, rel=7e-3), (name, read_by_a_token)
+        assert counted.count_dense() / 1e9 == pytest.approx(dense, rel=7e-3), (name, read_by_a_token)
         assert counted.experts.each / 1e9 == pytest.approx(one_expert, rel=5e-3), (name, read_by_a_token)
 
 
 def test_the_parameters_of_the_recorded_model_are_exact() -> None:
     counted = count_parameters(load_model("llama-recordings"))
-    assert (counted.total(), counted.dense(), counted.head) == (110_922_048, 110_922_048, 8192 * 576)
+    assert (counted.count_all(), counted.count_dense(), counted.head) == (110_922_048, 110_922_048, 8192 * 576)
 
 
 SMALL: dict[str, Any] = {
@@ -144,7 +144,7 @@ def test_an_architecture_has_as_many_parameters_as_in_transformers() -> None:
     ]
     for model_type, changes, expected in cases:
         assert (
-            count_parameters(read_architecture({"model_type": model_type, **SMALL, **changes})).total() == expected
+            count_parameters(read_architecture({"model_type": model_type, **SMALL, **changes})).count_all() == expected
         ), (model_type, changes)
 
 
@@ -206,4 +206,4 @@ def test_an_invalid_or_missing_key_is_reported() -> None:
 def test_every_recipe_counts_a_model() -> None:
     for model_type in sorted(RECIPES):
         document = {**LATENT, **SMALL, "model_type": model_type, "shared_expert_intermediate_size": 56}
-        assert count_parameters(read_architecture(document)).total() > 200_000, model_type
+        assert count_parameters(read_architecture(document)).count_all() > 200_000, model_type

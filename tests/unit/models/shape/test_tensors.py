@@ -112,7 +112,7 @@ def test_experts_are_counted_one_by_one_or_fused() -> None:
         (group,) = reads.experts
         assert (group.total, group.per_token, group.bytes_each, group.parameters_each) == (4, 2, 10, 10), experts
         assert reads.dense_bytes == 2000, experts
-        assert reads.bytes_per_step() == 2020, experts
+        assert reads.compute_bytes_per_step() == 2020, experts
 
 
 def test_experts_of_speculative_layers_are_not_read() -> None:

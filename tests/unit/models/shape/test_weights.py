@@ -25,7 +25,7 @@ def test_a_step_of_one_token_reads_all_but_the_embedding_and_the_experts_it_is_n
     for name, total, read in cases:
         found_total, reads = compute_weights(load_model(name))
         assert found_total / 1e9 == pytest.approx(total, rel=1e-3), name
-        assert reads.bytes_per_step() / 1e9 == pytest.approx(read, rel=1e-3), name
+        assert reads.compute_bytes_per_step() / 1e9 == pytest.approx(read, rel=1e-3), name
 
 
 def test_a_quantised_format_leaves_embedding_and_head_in_16_bits() -> None:
@@ -37,7 +37,7 @@ def test_a_quantised_format_leaves_embedding_and_head_in_16_bits() -> None:
     for name, format_, total, read in cases:
         found_total, reads = compute_weights(load_model(name, quantization_config=format_))
         assert found_total / 1e9 == pytest.approx(total, rel=2e-3), (name, format_)
-        assert reads.bytes_per_step() / 1e9 == pytest.approx(read, rel=2e-3), (name, format_)
+        assert reads.compute_bytes_per_step() / 1e9 == pytest.approx(read, rel=2e-3), (name, format_)
 
 
 def test_a_quantised_head_is_smaller_unless_it_is_tied() -> None:
@@ -60,7 +60,7 @@ def test_a_quantised_mixture_may_exclude_its_attention() -> None:
 def test_the_number_of_parameters_does_not_depend_on_the_format() -> None:
     _, wide = compute_weights(load_model("llama-3.1-8b"))
     _, narrow = compute_weights(load_model("llama-3.1-8b", quantization_config=AWQ))
-    assert wide.active_parameters() == narrow.active_parameters() == 7_504_924_672
+    assert wide.compute_active_parameters() == narrow.compute_active_parameters() == 7_504_924_672
     assert wide.head_parameters == narrow.head_parameters == 128_256 * 4096
 
 

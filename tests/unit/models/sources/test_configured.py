@@ -47,30 +47,32 @@ def test_a_dense_model_of_another_size_reads_all_but_the_same_unread_bytes() -> 
     configured = apply_model_settings(DENSE, ModelSettings(weights=5.7e9))
     assert configured.reads is not None
     assert configured.reads.dense_bytes == pytest.approx(4.7e9)
-    assert configured.reads.active_parameters() == 7.5e9
+    assert configured.reads.compute_active_parameters() == 7.5e9
 
 
 def test_the_reads_of_a_mixture_of_another_size_are_unknown_unless_configured() -> None:
     unknown = apply_model_settings(MIXTURE, ModelSettings(weights=5.7e9))
-    assert (unknown.reads, unknown.weight_bytes, unknown.stream_bytes()) == (None, 5.7e9, None)
+    assert (unknown.reads, unknown.weight_bytes, unknown.compute_stream_bytes()) == (None, 5.7e9, None)
     configured = apply_model_settings(MIXTURE, ModelSettings(weights=9e9, weights_read=4.5e9))
     experts = (Experts(8, 2, bytes_each=0.5e9, parameters_each=0.5e9),)
     assert configured.reads == WeightReads(3.5e9, 3.5e9, experts=experts)
-    assert configured.stream_bytes() == 9e9 - 6 * 0.5e9
+    assert configured.compute_stream_bytes() == 9e9 - 6 * 0.5e9
 
 
 def test_configured_reads_of_a_mixture_still_grow_with_the_batch() -> None:
     configured = apply_model_settings(MIXTURE, ModelSettings(weights_read=3e9)).reads
     assert configured is not None
     assert MIXTURE.reads is not None
-    assert configured.bytes_per_step() == pytest.approx(3e9)
+    assert configured.compute_bytes_per_step() == pytest.approx(3e9)
     for tokens in (2, 8, 64):
-        assert configured.bytes_per_step(tokens) == pytest.approx(MIXTURE.reads.bytes_per_step(tokens) / 3)
+        assert configured.compute_bytes_per_step(tokens) == pytest.approx(
+            MIXTURE.reads.compute_bytes_per_step(tokens) / 3
+        )
 
 
 def test_configured_reads_in_another_format_discard_the_total_of_a_mixture() -> None:
     configured = apply_model_settings(MIXTURE, ModelSettings(weights_read=3e9))
-    assert (configured.weight_bytes, configured.weight_source, configured.stream_bytes()) == (None, None, None)
+    assert (configured.weight_bytes, configured.weight_source, configured.compute_stream_bytes()) == (None, None, None)
     same = apply_model_settings(MIXTURE, ModelSettings(weights_read=9.1e9))
     assert (same.weight_bytes, same.weight_source) == (16e9, ModelSource.INDEX)
 
@@ -78,13 +80,13 @@ def test_configured_reads_in_another_format_discard_the_total_of_a_mixture() -> 
 def test_stream_bytes_are_never_less_than_the_configured_reads() -> None:
     # The rest of the mixture would be 6 experts of 1.67 GB, which leaves nothing of 10 GB.
     configured = apply_model_settings(MIXTURE, ModelSettings(weights=10e9, weights_read=15e9))
-    assert configured.stream_bytes() == pytest.approx(15e9)
+    assert configured.compute_stream_bytes() == pytest.approx(15e9)
 
 
 def test_configured_reads_below_half_of_the_weights_mean_a_mixture() -> None:
     for read, stream in ((2.57e9, 2.57e9), (6.0e9, 6.0e9), (6.1e9, 12.1e9)):
         assert (
-            apply_model_settings(ModelCosts(), ModelSettings(weights=12.1e9, weights_read=read)).stream_bytes()
+            apply_model_settings(ModelCosts(), ModelSettings(weights=12.1e9, weights_read=read)).compute_stream_bytes()
             == stream
         ), stream
 
@@ -123,8 +125,8 @@ def test_configured_active_parameters_are_used() -> None:
         configured = apply_model_settings(costs, ModelSettings(active_parameters=8e9)).reads
         assert configured is not None, costs
         assert costs.reads is not None, costs
-        assert configured.active_parameters() == 8e9, costs
-        assert configured.bytes_per_step(4) == costs.reads.bytes_per_step(4), costs
+        assert configured.compute_active_parameters() == 8e9, costs
+        assert configured.compute_bytes_per_step(4) == costs.reads.compute_bytes_per_step(4), costs
         configured = apply_model_settings(ModelCosts(), ModelSettings(weights_read=14e9, active_parameters=8e9)).reads
         assert configured == WeightReads(14e9, 8e9), costs
 
@@ -133,7 +135,7 @@ def test_configured_bytes_per_token_override_the_shapes_but_keep_their_windows()
     cache = apply_model_settings(DENSE, ModelSettings(kv_cache_bytes_per_token=50_000, kv_cache_dtype="fp8")).kv_cache
     assert cache is not None
     assert cache.source is ModelSource.CONFIG
-    assert cache.bytes_per_token() == 50_000
+    assert cache.compute_bytes_per_token() == 50_000
     assert cache.read_bytes(2048) == pytest.approx(20_000 * 2048 + 30_000 * 1024)
 
 
@@ -148,7 +150,7 @@ def test_a_configured_data_type_sets_the_element_size_of_a_known_shape() -> None
     for costs in (DENSE, unsettled):
         narrow = apply_model_settings(costs, ModelSettings(kv_cache_dtype="fp8")).kv_cache
         assert narrow is not None
-        assert narrow.bytes_per_token() == 100_000
+        assert narrow.compute_bytes_per_token() == 100_000
     assert apply_model_settings(ModelCosts(), ModelSettings(kv_cache_dtype="fp8")).kv_cache is None
 
 
@@ -159,10 +161,10 @@ def test_configured_bytes_per_token_are_split_among_layers_by_their_shapes() -> 
             ModelCosts(kv_cache=cache), ModelSettings(kv_cache_bytes_per_token=500)
         ).kv_cache
         assert configured is not None
-        assert configured.bytes_per_token() == pytest.approx(500)
+        assert configured.compute_bytes_per_token() == pytest.approx(500)
         assert configured.read_bytes(100) == pytest.approx(450 * 10 + 50 * 100)
 
 
 def test_figures_that_are_not_configured_are_kept() -> None:
     configured = apply_model_settings(DENSE, ModelSettings(weights=16e9, weights_read=15e9, kv_cache_bytes_per_token=1))
-    assert configured.attention_operations(1) == 524_288.0
+    assert configured.compute_attention_operations(1) == 524_288.0

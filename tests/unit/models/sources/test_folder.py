@@ -33,10 +33,10 @@ def test_headers_and_config_json_agree_byte_for_byte(tmp_path: Path) -> None:
     assert computed.weight_bytes == exact.weight_bytes == 221_844_096
     assert computed.reads == exact.reads
     assert exact.reads is not None
-    assert exact.reads.active_parameters() == 110_922_048
+    assert exact.reads.compute_active_parameters() == 110_922_048
     assert exact.kv_cache is not None
-    assert exact.kv_cache.bytes_per_token() == 23_040
-    assert exact.attention_operations(1) == 4 * 30 * 9 * 64
+    assert exact.kv_cache.compute_bytes_per_token() == 23_040
+    assert exact.compute_attention_operations(1) == 4 * 30 * 9 * 64
     assert exact.precision is Precision.BITS16
 
 
@@ -47,7 +47,7 @@ def test_an_untied_embedding_is_part_of_the_weights_but_not_read(tmp_path: Path)
     assert reasons == ()
     assert costs.weight_bytes == 16_060_522_496
     assert costs.reads is not None
-    assert costs.reads.bytes_per_step() == 15_009_849_344
+    assert costs.reads.compute_bytes_per_step() == 15_009_849_344
     assert costs.reads.head_parameters == 128_256 * 4096
 
 
@@ -82,7 +82,7 @@ def test_an_index_without_its_files_gives_the_total_and_config_json_the_reads(tm
     assert reasons == ()
     assert (costs.weight_bytes, costs.weight_source) == (16_060_522_496, ModelSource.INDEX)
     assert costs.reads is not None
-    assert costs.reads.bytes_per_step() == 15_009_849_344
+    assert costs.reads.compute_bytes_per_step() == 15_009_849_344
 
 
 def test_an_index_that_disagrees_with_config_json_leaves_the_reads_unknown(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_an_absurd_total_of_an_index_is_refused(tmp_path: Path) -> None:
 def test_stream_bytes_of_a_mixture_with_unknown_experts_are_unknown(tmp_path: Path) -> None:
     write_index(write_config(tmp_path, load_config("qwen3-30b-a3b")), 50e9)
     costs, _ = read_folder_costs(tmp_path)
-    assert (costs.weight_bytes, costs.reads, costs.stream_bytes()) == (50e9, None, None)
+    assert (costs.weight_bytes, costs.reads, costs.compute_stream_bytes()) == (50e9, None, None)
     write_config(tmp_path, load_config("qwen3-30b-a3b", num_experts_per_tok=None))
-    assert read_folder_costs(tmp_path)[0].stream_bytes() is None
+    assert read_folder_costs(tmp_path)[0].compute_stream_bytes() is None
 
 
 def test_tensors_of_experts_make_a_mixture_whatever_config_json_says(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_tensors_of_experts_make_a_mixture_whatever_config_json_says(tmp_path: P
             write_config(tmp_path, document)
         costs, _ = read_folder_costs(tmp_path)
         assert costs.weight_bytes is not None
-        assert (costs.reads, costs.stream_bytes()) == (None, None)
+        assert (costs.reads, costs.compute_stream_bytes()) == (None, None)
 
 
 def test_the_reads_of_a_model_with_an_encoder_are_unknown(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_the_reads_of_a_model_with_an_encoder_are_unknown(tmp_path: Path) -> Non
     write_tensors(tmp_path / "model.safetensors", build_llama_shapes(document))
     costs, reasons = read_folder_costs(write_config(tmp_path, document))
     assert (costs.weight_bytes, costs.reads, costs.kv_cache) == (221_844_096, None, None)
-    assert costs.stream_bytes() is None
+    assert costs.compute_stream_bytes() is None
     assert reasons == ("config.json: is_encoder_decoder: models with an encoder are not counted",)
 
 
@@ -170,14 +170,14 @@ def test_vision_and_audio_parts_of_phi_4_are_not_read(tmp_path: Path) -> None:
         assert reasons == (), name
         assert costs.weight_bytes == 221_844_096 + 40_000, name
         assert costs.reads is not None, name
-        assert costs.reads.bytes_per_step() == 221_844_096, name
+        assert costs.reads.compute_bytes_per_step() == 221_844_096, name
 
 
 def test_a_multimodal_config_json_alone_gives_the_reads_but_not_the_total(tmp_path: Path) -> None:
     costs, reasons = read_folder_costs(write_config(tmp_path, load_config("gemma-3-27b")))
     assert (costs.weight_bytes, costs.weight_source) == (None, None)
     assert costs.reads is not None
-    assert costs.reads.bytes_per_step() / 1e9 == pytest.approx(54.02, rel=1e-3)
+    assert costs.reads.compute_bytes_per_step() / 1e9 == pytest.approx(54.02, rel=1e-3)
     assert reasons == (
         "config.json: the parts for pictures or sound are not counted, so the weights as a whole are not known",
     )
@@ -193,7 +193,7 @@ def test_a_tower_is_part_of_the_weights_but_not_read(tmp_path: Path) -> None:
     assert reasons == ()
     assert costs.weight_bytes == 221_844_096 + 2_000_000
     assert costs.reads is not None
-    assert costs.reads.bytes_per_step() == 221_844_096
+    assert costs.reads.compute_bytes_per_step() == 221_844_096
 
 
 def test_packed_weights_have_exact_bytes_and_the_parameters_of_config_json(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_packed_weights_have_exact_bytes_and_the_parameters_of_config_json(tmp_p
     assert exact.reads is not None
     assert exact.weight_bytes == computed.weight_bytes
     assert exact.reads.dense_bytes == computed.reads.dense_bytes
-    assert exact.reads.active_parameters() == 110_922_048
+    assert exact.reads.compute_active_parameters() == 110_922_048
     assert exact.precision is Precision.BITS16
 
 
@@ -229,7 +229,7 @@ def test_packed_weights_of_an_unsupported_architecture_have_bytes_without_parame
     assert reasons == ()
     assert costs.reads is not None
     assert costs.reads.dense_bytes == costs.weight_bytes
-    assert costs.reads.active_parameters() is None
+    assert costs.reads.compute_active_parameters() is None
 
 
 def test_the_tensors_of_experts_give_the_reads_of_a_mixture(tmp_path: Path) -> None:
@@ -242,15 +242,21 @@ def test_the_tensors_of_experts_give_the_reads_of_a_mixture(tmp_path: Path) -> N
     assert reasons == ()
     assert costs.reads is not None
     one = 30 * 100 * 576
-    assert costs.reads.bytes_per_step(1) == pytest.approx(221_844_096 + 2 * 2 * one)
-    assert costs.reads.active_parameters() == 110_922_048 + 2 * one
+    assert costs.reads.compute_bytes_per_step(1) == pytest.approx(221_844_096 + 2 * 2 * one)
+    assert costs.reads.compute_active_parameters() == 110_922_048 + 2 * one
 
 
 def test_the_reads_of_weights_in_32_bits_are_unknown(tmp_path: Path) -> None:
     document = load_config("llama-recordings", dtype="float32")
     write_tensors(tmp_path / "model.safetensors", build_llama_shapes(document, "F32"))
     costs, reasons = read_folder_costs(write_config(tmp_path, document))
-    figures = (costs.weight_bytes, costs.weight_source, costs.reads, costs.precision, costs.attention_operations(1))
+    figures = (
+        costs.weight_bytes,
+        costs.weight_source,
+        costs.reads,
+        costs.precision,
+        costs.compute_attention_operations(1),
+    )
     assert figures == (443_688_192, ModelSource.SAFETENSORS, None, None, 4 * 30 * 9 * 64)
     assert costs.kv_cache is not None
     assert costs.kv_cache.bytes_per_element is None
@@ -280,15 +286,15 @@ def test_with_a_cache_type_of_the_server_the_folder_need_not_state_one(tmp_path:
     for cache_dtype in ("fp8_e5m2", "turboquant_k8v4"):
         assert read_folder_costs(tmp_path, cache_dtype) == (shape, ()), cache_dtype
     assert shape.kv_cache is not None
-    assert shape.kv_cache.bytes_per_token() is None
-    assert apply_cache_dtype(shape.kv_cache, "fp8").bytes_per_token() == 65_536
+    assert shape.kv_cache.compute_bytes_per_token() is None
+    assert apply_cache_dtype(shape.kv_cache, "fp8").compute_bytes_per_token() == 65_536
 
 
 def test_an_unsupported_architecture_may_still_have_a_known_kv_cache(tmp_path: Path) -> None:
     costs, reasons = read_folder_costs(write_config(tmp_path, load_config("llama-3.1-8b", model_type="newcomer")))
     assert (costs.weight_bytes, costs.reads) == (None, None)
     assert costs.kv_cache is not None
-    assert costs.kv_cache.bytes_per_token() == 131_072
+    assert costs.kv_cache.compute_bytes_per_token() == 131_072
     assert len(reasons) == 1
 
 

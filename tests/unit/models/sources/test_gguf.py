@@ -91,7 +91,7 @@ def test_the_weights_of_a_recorded_model_are_exact() -> None:
     assert costs.weight_bytes == 36_455_936 * 2 + norms * 2
     assert costs.reads is not None
     assert costs.reads.dense_bytes == costs.weight_bytes - table * 2
-    assert costs.reads.active_parameters() == 36_455_936 - table
+    assert costs.reads.compute_active_parameters() == 36_455_936 - table
     assert costs.reads.head_parameters == table
     assert costs.precision is Precision.BITS16
 
@@ -99,9 +99,9 @@ def test_the_weights_of_a_recorded_model_are_exact() -> None:
 def test_the_kv_cache_of_a_recorded_model_has_the_size_in_its_log() -> None:
     costs, _ = read_show_costs(load_recorded_response())
     assert costs.kv_cache is not None
-    assert costs.kv_cache.bytes_per_token() == 6144
+    assert costs.kv_cache.compute_bytes_per_token() == 6144
     assert costs.kv_cache.read_bytes(4096) == 24 * 2**20
-    assert costs.attention_operations(1) == 4 * 12 * 8 * 64
+    assert costs.compute_attention_operations(1) == 4 * 12 * 8 * 64
 
 
 def test_the_reads_of_published_files_are_as_measured() -> None:
@@ -117,9 +117,9 @@ def test_the_reads_of_published_files_are_as_measured() -> None:
         assert costs.weight_bytes / 1e9 == pytest.approx(file_gigabytes, rel=2e-3), file_gigabytes
         assert costs.reads is not None, file_gigabytes
         # Routers are in 32 bits in these tensors.
-        assert costs.reads.bytes_per_step() / 1e9 == pytest.approx(read_gigabytes, rel=0.015), file_gigabytes
+        assert costs.reads.compute_bytes_per_step() / 1e9 == pytest.approx(read_gigabytes, rel=0.015), file_gigabytes
         assert costs.kv_cache is not None, file_gigabytes
-        assert costs.kv_cache.bytes_per_token() == cache, file_gigabytes
+        assert costs.kv_cache.compute_bytes_per_token() == cache, file_gigabytes
         assert costs.precision is None, file_gigabytes
 
 
@@ -202,7 +202,7 @@ def test_the_reads_of_a_mixture_without_a_number_of_used_experts_are_unknown() -
         response["model_info"] |= {f"llama.{key}": value for key, value in keys.items()}
         costs, reasons = read_show_costs(response)
         assert costs.weight_bytes is not None, keys
-        assert (costs.reads, costs.stream_bytes()) == (None, None), keys
+        assert (costs.reads, costs.compute_stream_bytes()) == (None, None), keys
         assert reasons == (f"/api/show: model_info.llama.{expected}",), keys
 
 
@@ -211,7 +211,7 @@ def test_tensors_of_experts_make_a_mixture_whatever_the_keys_say() -> None:
     del response["model_info"]["gpt-oss.expert_count"]
     costs, _ = read_show_costs(response)
     assert costs.weight_bytes is not None
-    assert (costs.reads, costs.stream_bytes()) == (None, None)
+    assert (costs.reads, costs.compute_stream_bytes()) == (None, None)
 
 
 def test_a_response_that_is_not_an_object_gives_nothing() -> None:
