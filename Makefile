@@ -63,7 +63,7 @@ graph: $(INSTALLED)  ## Draw the import graph of docs/architecture.md from the c
 	$(BIN)/python scripts/import_graph.py
 
 bench: $(INSTALLED)  ## Measure speed and memory (about a minute; MEMORY_SECONDS=600 for the long memory run)
-	$(BIN)/python bench/bench.py
+	$(BIN)/python -m bench.bench
 
 clean:  ## Remove everything that was installed or built
 	rm -rf $(VENV) dist build .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -27,10 +27,10 @@ from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.backends.vllm.totals import PAGE_RULES
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.snapshot.health import ScrapeTiming
+from tests.support.paths import RECORDINGS
 from tests.support.targets import new_target
 
-ROOT = Path(__file__).parent.parent
-RECORDING = ROOT / "tests" / "recordings" / "batch-ramp.jsonl.xz"
+RECORDING = RECORDINGS / "batch-ramp.jsonl.xz"
 MEMORY_SECONDS = float(os.environ.get("MEMORY_SECONDS", "60"))
 MANY = 100
 
