@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from alerts.generate.links import build_dashboard_path, build_runbook_url
-from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA, Advice
+from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA_ADVICE, Advice
 from phasewatch.base.errors import ConfigError, Problem
 
 SUBJECTS: Final = ("latency", "queue", "decode", "ollama", "collection")
@@ -45,7 +45,7 @@ _WORDS: Final = re.compile(r"advice\.(\w+)\.(change|avoid)\[(\d+)\]")
 _ADVICE: Final[Mapping[str, Advice]] = {
     **{state.value: advice for state, advice in ADVICE.items()},
     **COMPLAINTS,
-    **OLLAMA,
+    **OLLAMA_ADVICE,
 }
 
 

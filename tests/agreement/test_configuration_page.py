@@ -176,9 +176,9 @@ def problems(text: str) -> tuple[str, ...]:
 def documented_messages(heading: str, head: str = "message") -> list[tuple[str, str]]:
     """What may be written, and the message that it causes, below a heading."""
     rows = tables(PAGE, "written", head)
-    found = [(code(written), code(message)) for above, (written, message) in rows if above == heading]
-    assert found, heading
-    return found
+    pairs = [(code(written), code(message)) for above, (written, message) in rows if above == heading]
+    assert pairs, heading
+    return pairs
 
 
 def with_change(written: str) -> str:

@@ -15,9 +15,9 @@ PAGE: Final = page("docs/dashboards.md")
 
 
 def rows(*head: str) -> list[list[str]]:
-    found = [cells for _, cells in tables(PAGE, *head)]
-    assert found, head
-    return found
+    matching = [cells for _, cells in tables(PAGE, *head)]
+    assert matching, head
+    return matching
 
 
 def test_exactly_the_dashboards_are_listed_with_their_uids() -> None:

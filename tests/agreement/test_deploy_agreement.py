@@ -125,9 +125,9 @@ def mount_disagreements(container: Object, workload: Object, objects: list[Objec
         if volume["name"] in mounted and "configMap" in volume
         for key, text in maps.get(volume["configMap"]["name"], {}).items()
     }
-    told = str(create_parser().parse_args(container["args"]).config_file)
-    if told not in there:
-        yield f"no ConfigMap has {told}"
+    config_path = str(create_parser().parse_args(container["args"]).config_file)
+    if config_path not in there:
+        yield f"no ConfigMap has {config_path}"
         return
     (secrets,) = (mounted[volume["name"]] for volume in volumes if "secret" in volume and volume["name"] in mounted)
     pod = workload["spec"]["template"]["spec"].get("securityContext", {})
@@ -137,9 +137,11 @@ def mount_disagreements(container: Object, workload: Object, objects: list[Objec
         yield f"the exporter cannot read its secrets, which are {mode:o}"
     if "fsGroup" in pod and not shared:
         yield "the group of volumes is not that of the exporter"
-    named = [target.authorization for target in parse_config(uncommented(there[told])).targets if target.authorization]
+    named = [
+        target.authorization for target in parse_config(uncommented(there[config_path])).targets if target.authorization
+    ]
     if not named:
-        yield f"no target of {told} shows how credentials are given"
+        yield f"no target of {config_path} shows how credentials are given"
     for authorization in named:
         if str(authorization.credentials_file.parent) != secrets:
             yield f"{authorization.credentials_file} is not where the Secret is mounted, {secrets}"
@@ -205,7 +207,7 @@ def server_disagreements(objects: list[Object], compose: Object, scrape: Mapping
     (server,) = workload["spec"]["template"]["spec"]["containers"]
     if server["image"] != compose["image"]:
         yield f"the server is {server['image']}, and {compose['image']} in docker-compose.yml"
-    if any(told[0].startswith("-") for told in (server["args"], compose["command"])):
+    if any(arguments[0].startswith("-") for arguments in (server["args"], compose["command"])):
         yield "the model is not the first word"
     probe = server["startupProbe"]
     if probe["periodSeconds"] * probe["failureThreshold"] != parse_duration(compose["healthcheck"]["start_period"]):

@@ -18,25 +18,25 @@ INTERVAL: Final = 5.0
 
 
 def rows(*head: str) -> list[list[str]]:
-    found = [cells for _, cells in tables(PAGE, *head)]
-    assert found, head
-    return found
+    matching = [cells for _, cells in tables(PAGE, *head)]
+    assert matching, head
+    return matching
 
 
 def series() -> dict[str, tuple[int, int]]:
     """What the table tells of each item: the first number of series, and samples per second."""
-    found = {}
+    budgets = {}
     for what, number, rate in rows("what", "series", "samples per second"):
-        told = re.search(r"\d+", number)
-        assert told
-        found[what] = (int(told[0]), int(rate))
-    return found
+        match = re.search(r"\d+", number)
+        assert match
+        budgets[what] = (int(match[0]), int(rate))
+    return budgets
 
 
-def told(pattern: str) -> list[int]:
-    found = re.search(pattern, METRICS)
-    assert found, pattern
-    return [int(number) for number in found.groups()]
+def read_numbers(pattern: str) -> list[int]:
+    match = re.search(pattern, METRICS)
+    assert match, pattern
+    return [int(number) for number in match.groups()]
 
 
 def records(file: str) -> list[dict[str, Any]]:
@@ -44,9 +44,9 @@ def records(file: str) -> list[dict[str, Any]]:
 
 
 def test_the_series_of_a_server_are_those_of_the_page_about_metrics() -> None:
-    (vllm,) = told(r"A vllm target with one engine has up to (\d+) series")
-    (engine,) = told(r"Each further engine adds up to (\d+)")
-    ollama = told(
+    (vllm,) = read_numbers(r"A vllm target with one engine has up to (\d+) series")
+    (engine,) = read_numbers(r"Each further engine adds up to (\d+)")
+    ollama = read_numbers(
         r"An ollama target has (\d+) of its own, (\d+) for each model on disk, for each in memory (\d+) more, "
         r"up to (\d+) of its speeds and (\d+) of its ceilings, and (\d+) for each that was ever probed"
     )
@@ -55,8 +55,8 @@ def test_the_series_of_a_server_are_those_of_the_page_about_metrics() -> None:
         "each further engine": engine,
         "an Ollama with one model": sum(ollama),
     }
-    shown = series()
-    assert {what: shown[what] for what in expected} == {
+    counts = series()
+    assert {what: counts[what] for what in expected} == {
         what: (number, -(-number // INTERVAL)) for what, number in expected.items()
     }
 
@@ -67,18 +67,18 @@ def test_the_recordings_of_a_server_are_those_of_the_rules() -> None:
     # A server and its model are two subjects. A state has nine series; of the past there is one for each class of load.
     states = 9
     past = [name for name in shared if name.endswith("1d")]
-    known = 2 * (1 + len(thresholds)) + states + len(set(shared) - set(past)) - 1
-    shown = series()
-    number, rate = shown["what the rules record of a vLLM with one engine every 15 s"]
-    assert (number, rate) == (known, -(-known // 15))
+    accounted = 2 * (1 + len(thresholds)) + states + len(set(shared) - set(past)) - 1
+    counts = series()
+    number, rate = counts["what the rules record of a vLLM with one engine every 15 s"]
+    assert (number, rate) == (accounted, -(-accounted // 15))
     assert f"and {len(past)} for each class of load" in PAGE
     budgets = {rule["record"] for rule in records("phasewatch-slo.yml") if "record" in rule}
-    assert shown["what the rules record for error budgets"][0] == len(budgets)
+    assert counts["what the rules record for error budgets"][0] == len(budgets)
 
 
 def test_the_sums_follow_from_the_table() -> None:
-    shown = list(series().values())
-    (vllm, _, _, recorded, own, budgets) = shown
+    counts = list(series().values())
+    (vllm, _, _, recorded, own, budgets) = counts
     without = [vllm[of] + recorded[of] for of in (0, 1)]
     whole = [without[of] + own[of] + budgets[of] for of in (0, 1)]
     words = " ".join(PAGE.split())

@@ -38,7 +38,7 @@ def settings(text: str) -> list[tuple[str, str]]:
 
 
 def values(text: str, key: str) -> list[str]:
-    return [value for found, value in settings(text) if found == key]
+    return [value for name, value in settings(text) if name == key]
 
 
 def installed(folder: Path, drop_ins: tuple[str, ...] = (), *, change: tuple[str, str] = ("", "")) -> Path:

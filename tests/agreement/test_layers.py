@@ -62,8 +62,8 @@ def test_layers_of_one_line_do_not_import_each_other() -> None:
 
 
 def test_every_module_lies_in_a_layer() -> None:
-    known = {layer for line in LAYERS for layer in line}
-    assert {module.partition(".")[0] for pair in IMPORTS for module in pair} - {""} == known
+    layers = {layer for line in LAYERS for layer in line}
+    assert {module.partition(".")[0] for pair in IMPORTS for module in pair} - {""} == layers
 
 
 def test_no_packages_import_each_other_in_a_circle() -> None:

@@ -42,13 +42,15 @@ def numbers(lines: Iterator[str]) -> dict[str, float]:
 
 
 def test_the_sample_is_what_the_named_recording_shows() -> None:
-    told = re.search(r"second (\d+) of that recording", README)
+    match = re.search(r"second (\d+) of that recording", README)
     name = re.search(r"phasewatch replay tests/data/recordings/(\S+jsonl\.xz)", README)
-    assert told
+    assert match
     assert name
-    shown = next(shown for time, shown in replay(RecordingReader(RECORDINGS / name[1]), CHAT) if time >= int(told[1]))
+    snapshot = next(
+        snapshot for time, snapshot in replay(RecordingReader(RECORDINGS / name[1]), CHAT) if time >= int(match[1])
+    )
     registry = CollectorRegistry()
-    registry.register(_Snapshot(shown))
+    registry.register(_Snapshot(snapshot))
     lines = generate_latest(registry).decode().splitlines()
     (sample,) = (text for text in fences(README, "") if "grep ^llm_" in text)
     written = numbers(line for line in sample.splitlines() if line.startswith("llm_"))
@@ -59,21 +61,21 @@ def test_the_sample_is_what_the_named_recording_shows() -> None:
 
 
 def test_the_number_of_series_is_that_of_the_metrics_page() -> None:
-    told = re.search(r"up to (\d+)\s+series", README)
-    assert told
-    assert f"up to {told[1]} series" in page("docs/metrics.md")
+    match = re.search(r"up to (\d+)\s+series", README)
+    assert match
+    assert f"up to {match[1]} series" in page("docs/metrics.md")
 
 
 def test_the_number_of_devices_is_that_of_the_table() -> None:
-    told = re.search(r"knows some (\d+)0 devices", README)
-    assert told
-    assert int(told[1]) == len(load_devices()) // 10
+    match = re.search(r"knows some (\d+)0 devices", README)
+    assert match
+    assert int(match[1]) == len(load_devices()) // 10
 
 
 def test_the_number_of_alerts_is_that_of_the_rules() -> None:
-    told = re.search(r"`alerts/` has (\d+) alerts", README)
-    assert told
-    assert int(told[1]) == len({alert["alert"] for alert in alerts()})
+    match = re.search(r"`alerts/` has (\d+) alerts", README)
+    assert match
+    assert int(match[1]) == len({alert["alert"] for alert in alerts()})
 
 
 def test_every_command_is_listed_and_nothing_else_is() -> None:
@@ -92,9 +94,9 @@ def test_every_flag_of_serve_is_listed_and_nothing_else_is() -> None:
 
 def test_every_exit_code_is_listed() -> None:
     codes = re.findall(r"^  (\d)  ", help_text(None), re.MULTILINE)
-    told = re.search(r"Exit codes: ([^.]+)\.", README)
-    assert told
-    assert re.findall(r"\b\d\b", told[1]) == codes
+    match = re.search(r"Exit codes: ([^.]+)\.", README)
+    assert match
+    assert re.findall(r"\b\d\b", match[1]) == codes
 
 
 def test_every_reason_is_listed_and_nothing_else_is() -> None:
@@ -110,19 +112,19 @@ def test_every_make_target_is_listed_and_nothing_else_is() -> None:
 
 
 def test_names_of_vllm_are_those_that_are_read() -> None:
-    releases = {name: told for upstream in METRIC_NAMES.metrics for name, told in upstream.names.items()}
+    releases = {name: release for upstream in METRIC_NAMES.metrics for name, release in upstream.names.items()}
     rows = [cells for _, cells in tables(README, "fact", "releases", "name in vLLM")]
     assert rows
-    for _, told, names in rows:
-        assert {releases[name] for name in every_code(names)} == {told}
+    for _, release, names in rows:
+        assert {releases[name] for name in every_code(names)} == {release}
 
 
 def test_versions_are_those_that_the_names_were_checked_against() -> None:
     checked = r"sources of\s+(?:vLLM\s+)?((?:[\d.]+,\s+)+[\d.]+\s+and\s+[\d.]+\d)"
     texts = README, page("docs/metrics.md"), page("exporter/phasewatch/backends/vllm/metric_names.py")
-    told = [re.search(checked, text) for text in texts]
-    assert len({tuple(re.findall(r"\d+\.\d+\.\d+", found[1])) for found in told if found}) == 1
-    assert all(told)
+    matches = [re.search(checked, text) for text in texts]
+    assert len({tuple(re.findall(r"\d+\.\d+\.\d+", match[1])) for match in matches if match}) == 1
+    assert all(matches)
 
 
 def test_the_first_commands_are_targets_of_make() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from prometheus_client import REGISTRY
 
-from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA, Advice
+from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA_ADVICE, Advice
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.config.settings import DeviceSettings
 from phasewatch.metrics.collector import TABLE
@@ -62,7 +62,7 @@ WORDS: Final[Mapping[str, Advice]] = {
     # One complaint, two alerts: each has the line about its own part of the time.
     "LLMTimeToFirstTokenHighQueue": replace(FIRST_TOKEN, change=FIRST_TOKEN.change[:1]),
     "LLMTimeToFirstTokenHighPrefill": replace(FIRST_TOKEN, change=FIRST_TOKEN.change[1:]),
-    "LLMModelPartlyOnCpu": OLLAMA["partial_offload"],
+    "LLMModelPartlyOnCpu": OLLAMA_ADVICE["partial_offload"],
 }
 """Alerts about something that the table of advice knows."""
 
@@ -207,7 +207,7 @@ def every_series(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, La
     process = [(sample.name, sample.labels) for family in REGISTRY.collect() for sample in family.samples]
     exporter = [*vllm, *ollama, *own, *process, *((name, {}) for name in ("up", "scrape_duration_seconds"))]
     jobs = {"phasewatch": exporter, "vllm": [*vllm_series()], "prometheus": [*OF_PROMETHEUS.items(), *OF_RULES.items()]}
-    series = [(name, {**labels, "job": job}) for job, shown in jobs.items() for name, labels in shown]
+    series = [(name, {**labels, "job": job}) for job, job_series in jobs.items() for name, labels in job_series]
     return list({name + json_labels(labels): (name, labels) for name, labels in series}.values())
 
 
@@ -222,11 +222,11 @@ def vllm_series() -> Iterator[tuple[str, Labels]]:
 def names_in(query: str, existing: set[str]) -> set[str]:
     """The metrics that a query speaks of; of a pattern those that it matches."""
     bare = _GROUPING.sub("", _SELECTOR.sub(r"\1", query))
-    found = set(_NAME.findall(re.sub(r"\[[^]]*\]", "", bare))) - {"by", "and", "or", "unless", "bool"}
+    names = set(_NAME.findall(re.sub(r"\[[^]]*\]", "", bare))) - {"by", "and", "or", "unless", "bool"}
     for pattern in re.findall(r'__name__=~"([^"]+)"', query):
         matched = {name for name in existing if re.fullmatch(pattern, name)}
-        found |= matched or {pattern}
-    return found
+        names |= matched or {pattern}
+    return names
 
 
 def labels_in(query: str) -> set[str]:

@@ -391,9 +391,9 @@ BATCHES: Final = (
 def test_a_batch_is_measured_by_its_steps_and_never_by_its_tokens() -> None:
     for batch in BATCHES:
         assert batch.naive_percent() == pytest.approx(batch.naive, abs=1), batch
-        shown = batch.found().memory_bandwidth_utilization_ratio["derived"] * 100
-        assert shown == pytest.approx(batch.percent, abs=1.5), batch
-        assert shown < 100, batch
+        percent = batch.found().memory_bandwidth_utilization_ratio["derived"] * 100
+        assert percent == pytest.approx(batch.percent, abs=1.5), batch
+        assert percent < 100, batch
 
 
 def test_a_batch_of_a_mixture_is_an_estimate_from_above_and_is_not_clipped() -> None:
@@ -440,15 +440,17 @@ def band(row: Published) -> tuple[str, str]:
 
 
 def test_the_healthy_bands_of_the_docs_are_those_of_the_measurements() -> None:
-    found: dict[tuple[str, str], list[int]] = {}
+    computed: dict[tuple[str, str], list[int]] = {}
     for row in PUBLISHED:
-        found.setdefault(band(row), []).append(round(alone(row).decode_ceiling_ratio["read"] * 100))
+        computed.setdefault(band(row), []).append(round(alone(row).decode_ceiling_ratio["read"] * 100))
     text = (ROOT / "docs" / "ceiling.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"^\| devices \| weights \|.+\n\|[-|]+\n((?:\|.+\n)+)", text, re.MULTILINE)
-    told = {
+    documented = {
         (devices, weights): (int(rows), lowest, highest)
         for devices, weights, rows, lowest, highest in (
             [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
         )
     }
-    assert told == {key: (len(percents), f"{min(percents)} %", f"{max(percents)} %") for key, percents in found.items()}
+    assert documented == {
+        key: (len(percents), f"{min(percents)} %", f"{max(percents)} %") for key, percents in computed.items()
+    }

@@ -50,12 +50,12 @@ def median_error(name: str, window: float, metric: str, expected: Callable[[Trut
     client = truth(name)
     errors = []
     for start, end, metrics in shown(name, window):
-        found = values(metrics, metric)
+        samples = values(metrics, metric)
         wanted = expected(client, start, end)
-        if found and wanted:
-            errors.append(abs(sum(found) / wanted - 1))
+        if samples and wanted:
+            errors.append(abs(sum(samples) / wanted - 1))
         else:
-            assert not any(found)
+            assert not any(samples)
     assert len(errors) > 10
     return statistics.median(errors)
 

@@ -35,8 +35,8 @@ def states(name: str, window: float = TARGET.window) -> list[tuple[float, str, S
 
 
 def states_of(name: str, target: Target) -> Iterator[tuple[float, str, SaturationState]]:
-    for time, shown in replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
-        for engine in shown.engines:
+    for time, snapshot in replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
+        for engine in snapshot.engines:
             assert engine.state is not None
             yield time, engine.key.engine or "", engine.state
 
@@ -77,8 +77,8 @@ def test_one_saturated_engine_and_one_that_is_not_are_both_visible() -> None:
             },
         )
         state = fold_page(state, page, ScrapeTiming(second, second + 0.1, None), TARGET, PAGE_RULES)
-    found = {engine.key.engine: engine.state for engine in build_snapshot(state, TARGET).engines}
-    assert found == {"0": SaturationState.KV_CACHE_FULL, "1": SaturationState.HEALTHY}
+    states_by_engine = {engine.key.engine: engine.state for engine in build_snapshot(state, TARGET).engines}
+    assert states_by_engine == {"0": SaturationState.KV_CACHE_FULL, "1": SaturationState.HEALTHY}
 
 
 def test_a_stall_behind_one_huge_prompt_shows_within_three_scrapes_and_is_not_called_stuck() -> None:
@@ -139,12 +139,12 @@ def test_a_full_cache_without_a_queue_is_healthy() -> None:
 def test_a_queue_must_be_seen_three_times_to_begin_and_be_missed_three_times_to_end() -> None:
     assert judged(*QUEUE[:2]) is SaturationState.HEALTHY
     gone = [sample(second, running=4, waiting=0, usage=0.5) for second in (5, 6, 7)]
-    shown = followed(
+    states = followed(
         [(float(second), one) for second, one in enumerate([*QUEUE, *gone])], new_saturation_settings(hysteresis=0.1)
     )
-    assert [one.state for one in shown[:2]] == [SaturationState.HEALTHY] * 2
-    assert [one.state for one in shown[2:-1]] == [SaturationState.CONCURRENCY_LIMITED] * 5
-    assert shown[-1].state is SaturationState.HEALTHY
+    assert [one.state for one in states[:2]] == [SaturationState.HEALTHY] * 2
+    assert [one.state for one in states[2:-1]] == [SaturationState.CONCURRENCY_LIMITED] * 5
+    assert states[-1].state is SaturationState.HEALTHY
 
 
 def test_clients_that_give_up_are_not_taken_for_preemptions() -> None:
@@ -271,7 +271,7 @@ def followed(
 ) -> list[Saturation]:
     """The saturation after each scrape."""
     found: Saturation | None = None
-    shown = []
+    states = []
     for count in range(1, len(samples) + 1):
         times, seen = zip(*samples[:count], strict=True)
         chosen = thresholds or new_saturation_settings()
@@ -280,14 +280,14 @@ def followed(
         found = advance_saturation(
             found, past, busy, prompt_share=0.1, server=limits or ServerSettings(), settings=chosen
         )
-        shown.append(found)
-    return shown
+        states.append(found)
+    return states
 
 
 def test_waiting_with_nothing_running_is_stuck_after_half_a_minute_and_not_before() -> None:
     blocked = [(float(second), sample(7, running=0, waiting=2, usage=0)) for second in range(40)]
-    shown = followed(blocked)
-    assert [one.state is SaturationState.STUCK for one in shown] == [second >= 30 for second in range(40)]
+    states = followed(blocked)
+    assert [one.state is SaturationState.STUCK for one in states] == [second >= 30 for second in range(40)]
 
 
 def test_a_token_or_a_running_request_ends_the_wait_for_stuck() -> None:
@@ -327,10 +327,10 @@ def test_a_walk_around_a_threshold_never_flaps_faster_than_the_hysteresis(
     walk: list[int], threshold: str, hysteresis: float
 ) -> None:
     seen = [near(threshold, second, step) for second, step in enumerate(itertools.accumulate(walk))]
-    samples = [(float(second), found) for second, (found, _) in enumerate(seen)]
+    samples = [(float(second), sample) for second, (sample, _) in enumerate(seen)]
     thresholds = new_saturation_settings(hysteresis=hysteresis, stuck_after=3.0)
-    shown = followed(samples, thresholds, [phases for _, phases in seen], KNOWN.get(threshold))
-    changes = [one.since for before, one in itertools.pairwise(shown) if one.state is not before.state]
+    states = followed(samples, thresholds, [phases for _, phases in seen], KNOWN.get(threshold))
+    changes = [one.since for before, one in itertools.pairwise(states) if one.state is not before.state]
     assert all(later - earlier >= hysteresis for earlier, later in itertools.pairwise(changes))
 
 
@@ -377,5 +377,5 @@ def test_any_order_of_pages_gaps_and_restarts_gives_exactly_one_state_and_never_
         time += seconds
         engines = {KEY: found} if there else {}
         state = fold_page(state, Page(None, False, engines), ScrapeTiming(time, time, None), TARGET, PAGE_RULES)
-        shown = build_snapshot(state, TARGET)
-        assert [isinstance(engine.state, SaturationState) for engine in shown.engines] == [True] * len(engines)
+        snapshot = build_snapshot(state, TARGET)
+        assert [isinstance(engine.state, SaturationState) for engine in snapshot.engines] == [True] * len(engines)

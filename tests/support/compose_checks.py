@@ -36,8 +36,8 @@ def problems(root: Path) -> list[str]:
         _profiles,
         _override,
     )
-    told = [f"{check.__name__[1:]}: {told}" for check in checks for told in check(stack)]
-    return told + list(excesses(stack))
+    complaints = [f"{check.__name__[1:]}: {complaint}" for check in checks for complaint in check(stack)]
+    return complaints + list(excesses(stack))
 
 
 def _differ(what: str, *values: object) -> Iterator[str]:
@@ -52,9 +52,9 @@ def _image(stack: Stack) -> Iterator[str]:
     yield from _differ("EXPOSE", stack.instruction("EXPOSE"), stack.port)
     environment = dict(re.findall(r"(\w+)=(\S+)", stack.instruction("ENV")))
     yield from _differ("listens on", environment["PHASEWATCH_WEB_LISTEN_ADDRESS"], f":{stack.port}")
-    told = only(r'image\.version="([^"]+)"', stack.instruction("LABEL"))
+    version = only(r'image\.version="([^"]+)"', stack.instruction("LABEL"))
     commented = re.findall(rf"{IMAGE}:([\d.]+\d)", stack.text("Dockerfile"))
-    yield from _differ("version", told, stack.version, *commented)
+    yield from _differ("version", version, stack.version, *commented)
     yield from _differ("HOME", environment.get("HOME"), "/tmp")  # noqa: S108  # of a container, where it is a tmpfs or read-only
     (copied,) = (rest.split() for word, rest in stack.docker if word == "COPY" and "--from=build" in rest)
     entry, *_ = json.loads(stack.instruction("ENTRYPOINT"))
@@ -125,10 +125,12 @@ def _mounts(stack: Stack) -> Iterator[str]:
 
 
 def _prometheus(stack: Stack) -> Iterator[str]:
-    told = stack.yaml("alerts/prometheus.yml")
-    jobs = {job["job_name"]: job for job in told["scrape_configs"]}
+    prometheus = stack.yaml("alerts/prometheus.yml")
+    jobs = {job["job_name"]: job for job in prometheus["scrape_configs"]}
     wanted = {job: _hosts(facts["static_configs"]) for job, facts in jobs.items() if job != "prometheus"}
-    wanted["alerts"] = [host for one in told["alerting"]["alertmanagers"] for host in _hosts(one["static_configs"])]
+    wanted["alerts"] = [
+        host for one in prometheus["alerting"]["alertmanagers"] for host in _hosts(one["static_configs"])
+    ]
     for job, hosts in wanted.items():
         yield from (f"{job}: no service is {host}" for host in hosts if host not in stack.reachable())
     for name in EXPORTERS:
@@ -137,7 +139,7 @@ def _prometheus(stack: Stack) -> Iterator[str]:
     _, _, own = stack.published("prometheus")
     yield from _differ("itself", _hosts(jobs["prometheus"]["static_configs"]), [f"localhost:{own}"])
     folder = str(Path(_flag(stack, "prometheus", "--config.file")).parent)
-    for pattern in told["rule_files"]:
+    for pattern in prometheus["rule_files"]:
         place = stack.source("prometheus", f"{folder}/{pattern}")
         if place is None or not list(stack.root.glob(place)):
             yield f"no rules at {folder}/{pattern}"
@@ -168,8 +170,8 @@ def _alertmanager(stack: Stack) -> Iterator[str]:
     grafana = only(r'define "phasewatch\.grafana" \}\}(.*)\{\{ end', stack.text("alerts/templates/phasewatch.tmpl"))
     yield from _differ("links to Grafana", grafana, f"http://localhost:{stack.published('grafana')[1]}")
     read = set(re.findall(r"_file: (\S+)", text))
-    given = {secret["target"] for secret in stack.with_secrets["services"]["alertmanager"]["secrets"]}
-    yield from _differ("secrets", read, given)
+    secrets = {secret["target"] for secret in stack.with_secrets["services"]["alertmanager"]["secrets"]}
+    yield from _differ("secrets", read, secrets)
 
 
 def _grafana(stack: Stack) -> Iterator[str]:

@@ -96,13 +96,13 @@ def _limits(name: str, facts: dict[str, Any]) -> Iterator[str]:
 
 def mebibytes(size: str) -> int:
     """A limit of memory as Compose writes it, in MiB."""
-    found = re.fullmatch(r"(\d+)([mg])", size)
-    assert found, size
-    return int(found[1]) * {"m": 1, "g": 1024}[found[2]]
+    match = re.fullmatch(r"(\d+)([mg])", size)
+    assert match, size
+    return int(match[1]) * {"m": 1, "g": 1024}[match[2]]
 
 
 def _provisioned(stack: Stack) -> Iterator[str]:
     (source,) = stack.yaml("dashboards/provisioning/datasources/phasewatch.yml")["datasources"]
     (provider,) = stack.yaml("dashboards/provisioning/dashboards/phasewatch.yml")["providers"]
-    for told, wanted in ((source, SOURCE), (provider, PROVIDER)):
-        yield from (f"{key}: {told.get(key)}" for key, value in wanted.items() if told.get(key) != value)
+    for provisioned, wanted in ((source, SOURCE), (provider, PROVIDER)):
+        yield from (f"{key}: {provisioned.get(key)}" for key, value in wanted.items() if provisioned.get(key) != value)

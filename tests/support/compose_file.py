@@ -63,8 +63,8 @@ class Stack:
 
     @cached_property
     def compose(self) -> dict[str, Any]:
-        found: dict[str, Any] = yaml.safe_load(interpolated(self.text("docker-compose.yml")))
-        return found
+        document: dict[str, Any] = yaml.safe_load(interpolated(self.text("docker-compose.yml")))
+        return document
 
     @cached_property
     def services(self) -> dict[str, dict[str, Any]]:
@@ -75,8 +75,8 @@ class Stack:
     def with_secrets(self) -> dict[str, Any]:
         """The compose file with its examples of secrets in force."""
         text = uncommented_secrets(self.text("docker-compose.yml"))
-        found: dict[str, Any] = yaml.safe_load(interpolated(text))
-        return found
+        document: dict[str, Any] = yaml.safe_load(interpolated(text))
+        return document
 
     @cached_property
     def docker(self) -> list[tuple[str, str]]:
@@ -115,10 +115,10 @@ class Stack:
 
     def source(self, service: str, path: str) -> str | None:
         """Where in the repository a path of a service's container is; the most specific mount has it."""
-        found = [
+        commands = [
             (len(mount.target), place) for mount in self.mounts(service) if (place := mount.inside(path)) is not None
         ]
-        return max(found)[1] if found else None
+        return max(commands)[1] if commands else None
 
     def published(self, service: str) -> tuple[str, str, str]:
         """Address and port on the host, and port in the container."""
@@ -147,6 +147,6 @@ def uncommented_secrets(text: str) -> str:
 
 def only(pattern: str, text: str) -> str:
     """What a pattern finds, which must be one thing."""
-    found: list[str] = re.findall(pattern, text, re.MULTILINE)
-    assert len(found) == 1, (pattern, found)
-    return found[0]
+    matches: list[str] = re.findall(pattern, text, re.MULTILINE)
+    assert len(matches) == 1, (pattern, matches)
+    return matches[0]

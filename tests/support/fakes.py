@@ -167,11 +167,11 @@ class Exporter:
     def logged(self, words: str, times: int = 1) -> str:
         """The log line with these words, once there are as many of them; the last of them."""
 
-        def found() -> list[str]:
+        def list_lines() -> list[str]:
             lines = [line for line in list(self.lines) if words in line]
             return lines if len(lines) >= times else []
 
-        return eventually(found, f"a log line with {words!r}, in {self.lines}")[-1]
+        return eventually(list_lines, f"a log line with {words!r}, in {self.lines}")[-1]
 
     def ask(self, path: str, method: str = "GET", **options: Any) -> httpx.Response:
         """What an endpoint answers."""

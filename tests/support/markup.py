@@ -37,11 +37,13 @@ class Markup(HTMLParser):
 
     def all(self, tag: str, name: str | None = None) -> list[Element]:
         """Elements by tag, and by class if one is given."""
-        return [found for found in self.elements if found.tag == tag and (name is None or name in found.classes)]
+        return [
+            element for element in self.elements if element.tag == tag and (name is None or name in element.classes)
+        ]
 
     def texts(self, tag: str, name: str | None = None) -> list[str]:
         """What is written in them."""
-        return [found.text for found in self.all(tag, name)]
+        return [element.text for element in self.all(tag, name)]
 
     def figures(self) -> dict[str, str]:
         """What definition lists say."""

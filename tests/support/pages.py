@@ -20,9 +20,9 @@ def bodies(name: str) -> Iterator[tuple[float, str]]:
     """Time and body of each good scrape of a recording."""
     with lzma.open(RECORDINGS / f"{name}.jsonl.xz", "rt") as file:
         for line in file:
-            found = json.loads(line)
-            if found.get("status") == 200:
-                yield found["t"], found["body"]
+            document = json.loads(line)
+            if document.get("status") == 200:
+                yield document["t"], document["body"]
 
 
 def body_at(name: str, time: float) -> str:
@@ -37,12 +37,12 @@ def replayed(name: str, *, window: float = 60.0, api_servers: int | None = None)
     )
     series: dict[Series, Series] = {}  # one object for each series, so that whole replays can be kept
     for line in format_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
-        found = json.loads(line)
+        document = json.loads(line)
         metrics = {}
-        for metric in found["metrics"]:
+        for metric in document["metrics"]:
             key = (metric["name"], tuple(sorted(metric["labels"].items())))
             metrics[series.setdefault(key, key)] = metric["value"]
-        yield found["t"], metrics
+        yield document["t"], metrics
 
 
 def values(metrics: Metrics, name: str, **labels: str) -> list[float]:
@@ -54,9 +54,9 @@ def values(metrics: Metrics, name: str, **labels: str) -> list[float]:
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     """The value of the only series, None if there is none."""
-    found = values(metrics, name, **labels)
-    assert len(found) <= 1, (name, labels, found)
-    return found[0] if found else None
+    matching = values(metrics, name, **labels)
+    assert len(matching) <= 1, (name, labels, matching)
+    return matching[0] if matching else None
 
 
 def page(samples: Mapping[str, float], *, prefix: str = "vllm:", labels: str = 'engine="0",model_name="m"') -> str:

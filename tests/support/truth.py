@@ -84,9 +84,9 @@ def truth(name: str) -> Truth:
 def _requests(name: str) -> Iterator[Request]:
     with lzma.open(RECORDINGS / f"{name}.requests.jsonl.xz", "rt") as file:
         for line in file:
-            found = json.loads(line)
-            usage = found.get("usage")
-            if usage and found["tokens"]:
+            document = json.loads(line)
+            usage = document.get("usage")
+            if usage and document["tokens"]:
                 cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
                 computed = usage["prompt_tokens"] - cached
-                yield Request(found["sent"], tuple(found["tokens"]), computed, usage["completion_tokens"])
+                yield Request(document["sent"], tuple(document["tokens"]), computed, usage["completion_tokens"])

@@ -59,13 +59,13 @@ def config(tmp_path: Path) -> Callable[..., Path]:
 Config = Callable[..., Path]
 
 
-def told(exporter: Exporter) -> list[dict[str, str]]:
+def read_log(exporter: Exporter) -> list[dict[str, str]]:
     """Its log, but for what it says of devices and models: that depends on the machine."""
     return [line for line in map(logfmt, exporter.lines) if line["msg"] not in {"device", "model"}]
 
 
 def messages(exporter: Exporter) -> list[str]:
-    return [line["msg"] for line in told(exporter)]
+    return [line["msg"] for line in read_log(exporter)]
 
 
 def serving(path: Path, *words: str, **options: Any) -> Exporter:
@@ -189,10 +189,10 @@ def test_an_invalid_reload_keeps_the_configuration_in_force(vllm: FakeVllm, conf
         assert exporter.value("phasewatch_config_last_reload_success_timestamp_seconds") == loaded
         assert "The newest configuration is invalid" in exporter.ask("/").text
         exporter.logged("configuration not reloaded", times=2)
-        told = {logfmt(line)["key"]: logfmt(line) for line in exporter.lines if "not reloaded" in line}
-        assert told.keys() == {"intervall", "targets"}
-        assert told["targets"]["error"] == "expected at least one entry"
-        assert told["targets"]["level"] == "error"
+        lines = {logfmt(line)["key"]: logfmt(line) for line in exporter.lines if "not reloaded" in line}
+        assert lines.keys() == {"intervall", "targets"}
+        assert lines["targets"]["error"] == "expected at least one entry"
+        assert lines["targets"]["level"] == "error"
         config(target("chat", vllm.url))
         exporter.signal(signal.SIGHUP)
         exporter.shows(1.0, RELOADED)
@@ -266,7 +266,7 @@ def test_each_outage_is_logged_once_when_it_begins_and_once_when_it_ends(vllm: F
         exporter.shows(1.0, UP, target="chat")
         exporter.signal(signal.SIGTERM)
         assert exporter.ended() == 0
-    listening, down, up, stopped = told(exporter)
+    listening, down, up, stopped = read_log(exporter)
     assert (listening["msg"], stopped["msg"]) == ("listening", "stopped")
     assert (down["level"], down["msg"], down["target"], down["url"]) == ("warning", "target down", "chat", vllm.url)
     assert (down["reason"], down["error"]) == ("http_status", "the server answered 503 instead of 200")
@@ -281,8 +281,8 @@ def test_while_a_target_is_down_only_its_trouble_is_shown(vllm: FakeVllm, config
         exporter.shows(0.0, UP, target="chat")
         exporter.shows(0.0, UP, target="code")
         text = exporter.ask("/metrics").text
-        shown = {line.partition("{")[0] for line in text.splitlines() if line.startswith("llm_")}
-        assert shown == {
+        names = {line.partition("{")[0] for line in text.splitlines() if line.startswith("llm_")}
+        assert names == {
             UP,
             SUM,
             "llm_target_scrape_duration_seconds",
@@ -353,10 +353,10 @@ def test_a_taken_port_ends_it_with_3_and_says_which(nowhere: str, config: Config
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         words = ("--config.file", str(config(target("chat", nowhere))), "--web.listen-address", address)
         with program("serve", *words) as process:
-            _, told = process.communicate(timeout=PATIENCE)
+            _, output = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
-    assert told.startswith(f"cannot listen on {address}: Address already in use")
-    assert told.count("\n") == 1
+    assert output.startswith(f"cannot listen on {address}: Address already in use")
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
@@ -404,11 +404,11 @@ def test_a_secret_reaches_its_server_and_nothing_else(vllm: FakeVllm, config: Co
         assert headers["Authorization"] == "Bearer hunter2"
         vllm.status = 401
         exporter.logged("target down")
-        shown = exporter.ask("/metrics").text + exporter.ask("/").text
+        texts = exporter.ask("/metrics").text + exporter.ask("/").text
         exporter.signal(signal.SIGTERM)
         assert exporter.ended() == 0
-    assert "auth: the server answered 401: set authorization, or renew its secret" in shown
-    assert "hunter2" not in shown + "\n".join(exporter.lines)
+    assert "auth: the server answered 401: set authorization, or renew its secret" in texts
+    assert "hunter2" not in texts + "\n".join(exporter.lines)
 
 
 def test_a_rotated_secret_is_taken_up_without_a_reload(vllm: FakeVllm, config: Config, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.processes import eventually, free_port, get_json, needs, runn
 
 def as_prometheus_has_it(relabeling: Mapping[str, Any]) -> dict[str, Any]:
     """A relabeling of the operator in Prometheus' own spelling."""
-    return {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key): value for key, value in relabeling.items()}
+    return {re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", key): value for key, value in relabeling.items()}
 
 
 def job_of(monitor: Object, address: str, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -77,11 +77,11 @@ def test_series_have_the_names_that_rules_and_boards_expect(tmp_path: Path) -> N
 
         def labels_of(metric: str) -> list[dict[str, str]]:
             answer = get_json(f"http://{address}/api/v1/query?query={metric}")
-            found = sorted((series["metric"] for series in answer["data"]["result"]), key=lambda one: one["instance"])
-            return found if len(found) == len(CASES) else []
+            metrics = sorted((series["metric"] for series in answer["data"]["result"]), key=lambda one: one["instance"])
+            return metrics if len(metrics) == len(CASES) else []
 
         measured = eventually(lambda: labels_of("llm_target_up"), "every exporter is scraped")
-        expected = [{"__name__": "llm_target_up", "job": "phasewatch", **shown} for *_, shown in CASES]
+        expected = [{"__name__": "llm_target_up", "job": "phasewatch", **labels} for *_, labels in CASES]
         assert measured == sorted(expected, key=lambda one: one["instance"])
         assert [(up["job"], up["instance"]) for up in labels_of("up")] == [
             (series["job"], series["instance"]) for series in measured

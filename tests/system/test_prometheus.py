@@ -56,8 +56,8 @@ def test_prometheus_gets_the_true_numbers_and_loses_them_when_the_server_stops(t
             api = f"http://{listen}/api/v1/query?"
 
             def query(expression: str, **options: str) -> list[dict[str, Any]]:
-                found = get_json(api + urllib.parse.urlencode({"query": expression, **options}))
-                result: list[dict[str, Any]] = found["data"]["result"]
+                response = get_json(api + urllib.parse.urlencode({"query": expression, **options}))
+                result: list[dict[str, Any]] = response["data"]["result"]
                 return result
 
             def single(expression: str) -> float | None:
@@ -71,8 +71,8 @@ def test_prometheus_gets_the_true_numbers_and_loses_them_when_the_server_stops(t
                 assert expected.keys() == set(COMPARED)
                 for name in COMPARED:
                     (series,) = query(f"{name}[10s]")
-                    found = [float(number) for _, number in series["values"]]
-                    nearest = min(found, key=lambda number: abs(number - expected[name]))
+                    response = [float(number) for _, number in series["values"]]
+                    nearest = min(response, key=lambda number: abs(number - expected[name]))
                     assert nearest == pytest.approx(expected[name], rel=0.02), name
             down = "min(min_over_time(timestamp(llm_target_up == 0)[1m:1s]))"
             fell = eventually(lambda: single(down), "the target is down")
@@ -85,5 +85,5 @@ def test_prometheus_gets_the_true_numbers_and_loses_them_when_the_server_stops(t
 
 def replayed_end() -> dict[str, float]:
     """What a replay shows when the recording has played to the same end."""
-    metrics = next(found for moment, found in replayed("batch-ramp", window=10) if moment >= END)
+    metrics = next(metrics_then for moment, metrics_then in replayed("batch-ramp", window=10) if moment >= END)
     return {name: number for name in COMPARED if (number := value(metrics, name)) is not None}

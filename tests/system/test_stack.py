@@ -82,12 +82,12 @@ class Native:
         paths = {mount.target for mount in COMPOSE.mounts(service)}
         paths |= {entry.split(":")[1] for entry in COMPOSE.services[service]["volumes"]}
         given = [word.partition("=") for word in COMPOSE.services[service]["command"]]
-        told = [f"{flag}={self.inside(value) if value in paths else value}" for flag, _, value in given]
-        return [*told, *HURRY.get(service, ()), f"--web.listen-address={self.addresses[inside_address(service)]}"]
+        flags = [f"{flag}={self.inside(value) if value in paths else value}" for flag, _, value in given]
+        return [*flags, *HURRY.get(service, ()), f"--web.listen-address={self.addresses[inside_address(service)]}"]
 
 
-def _shorter(found: re.Match[str]) -> str:
-    return f"{found[1]}{divide_duration(found[3], SCRAPE_FACTOR if found[2] else FACTOR)}"
+def _shorter(match: re.Match[str]) -> str:
+    return f"{match[1]}{divide_duration(match[3], SCRAPE_FACTOR if match[2] else FACTOR)}"
 
 
 def inside_address(service: str) -> str:
@@ -177,8 +177,8 @@ def test_all_rules_are_loaded_and_healthy(stack: Running) -> None:
 
 
 def test_prometheus_has_found_alertmanager(stack: Running) -> None:
-    found = get_json(f"{stack.prometheus}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
-    assert [one["url"] for one in found] == [f"{stack.alertmanager}/api/v2/alerts"]
+    managers = get_json(f"{stack.prometheus}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+    assert [one["url"] for one in managers] == [f"{stack.alertmanager}/api/v2/alerts"]
 
 
 @pytest.mark.parametrize("uid", BOARDS)
@@ -212,5 +212,5 @@ def test_the_watchdog_and_an_alert_about_a_server_reach_their_receivers(stack: R
 
 def trouble(stack: Running) -> tuple[str, dict[str, Any]] | None:
     """The first alert about a simulated vLLM, with the path that it came to: the script has more than one for each."""
-    found = [(path, alert) for path in ("/page", "/ticket") for alert in stack.webhook.alerts(path)]
-    return next((one for one in found if one[1]["labels"].get("target", "").startswith(VLLM_NAME)), None)
+    received = [(path, alert) for path in ("/page", "/ticket") for alert in stack.webhook.alerts(path)]
+    return next((one for one in received if one[1]["labels"].get("target", "").startswith(VLLM_NAME)), None)

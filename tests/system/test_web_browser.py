@@ -283,12 +283,12 @@ def test_an_unreachable_exporter_is_announced_until_it_is_back(visit: Open) -> N
     ],
     ids=["an error", "a page to log in"],
 )
-def test_a_response_other_than_the_page_is_announced(answer: dict[str, Any], told: str, visit: Open) -> None:
+def test_a_response_other_than_the_page_is_announced(answer: dict[str, Any], text: str, visit: Open) -> None:
     with served(Shown((UP,))) as url:
         seen = visit(url)
         seen.page.route("**/*", lambda route: route.fulfill(**answer))
         seen.wait()
-        seen.shows(told)
+        seen.shows(text)
         assert "33.2" in seen.text(".phases")
 
 
@@ -441,9 +441,9 @@ def test_the_printed_page_is_light_and_keeps_its_bars(visit: Open) -> None:
 def test_lines_of_a_chart_and_their_names_differ_by_more_than_hue(visit: Open) -> None:
     with served(Shown((UP,), recorded(UP))) as url:
         page = visit(url).page
-        for found in (".chart path{}", ".key{}"):
+        for selector in (".chart path{}", ".key{}"):
             widths = [
-                page.locator(found.format(kind)).first.evaluate(
+                page.locator(selector.format(kind)).first.evaluate(
                     "(found) => { const style = getComputedStyle(found);"
                     " return parseFloat(found.matches('path') ? style.strokeWidth : style.borderBottomWidth) }"
                 )

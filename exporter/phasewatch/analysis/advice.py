@@ -137,7 +137,7 @@ COMPLAINTS: Final[Mapping[str, Advice]] = {
     ),
 }
 
-OLLAMA: Final[Mapping[str, Advice]] = {
+OLLAMA_ADVICE: Final[Mapping[str, Advice]] = {
     "partial_offload": Advice(
         "Model partly on the CPU",
         "Some layers did not fit into the device's memory and run on the CPU, which sets the pace of every token.",

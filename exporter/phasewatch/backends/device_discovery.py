@@ -15,7 +15,7 @@ from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.hardware.reported import ReportedDevice
 from phasewatch.scrape.http import HTTP_OK, create_client, get
 
-TICK_SECONDS: Final = 15.0
+DISCOVERY_SECONDS: Final = 15.0
 """Seconds between two checks whether the devices are known; drivers are asked only if they are not."""
 
 RETRY_TICKS: Final = 4

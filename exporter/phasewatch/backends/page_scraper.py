@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from phasewatch.backends.device_discovery import RETRY_TICKS, TICK_SECONDS, DeviceDiscovery
+from phasewatch.backends.device_discovery import DISCOVERY_SECONDS, RETRY_TICKS, DeviceDiscovery
 from phasewatch.backends.equipment import describe_unused_settings, read_root_costs
 from phasewatch.backends.page_client import PageClient
 from phasewatch.backends.page_state import PageRules, PageState, build_snapshot, fold_failure, fold_page
@@ -54,7 +54,7 @@ class PageScraper(Scraper):
 
     def list_jobs(self) -> Sequence[Job]:
         """The scrape, and the check of facts and equipment."""
-        return (*super().list_jobs(), Job("facts", self.refresh_facts, TICK_SECONDS))
+        return (*super().list_jobs(), Job("facts", self.refresh_facts, DISCOVERY_SECONDS))
 
     async def refresh_facts(self) -> None:
         """Request the server's version and models if they are unknown, as after a start or a restart. Then determine

@@ -11,7 +11,7 @@ import yaml
 from alerts.generate import slo
 from alerts.generate.alerts import SUBJECTS, render_rules
 from alerts.generate.links import build_dashboard_path, build_runbook_url
-from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA
+from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA_ADVICE
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import ConfigError
 from tests.support.paths import ALERTS
@@ -92,7 +92,7 @@ def test_no_link_is_typed() -> None:
 def test_no_word_of_advice_is_typed() -> None:
     for name, text in {**sources(), "slo.py": Path(slo.__file__).read_text(encoding="utf-8")}.items():
         words = " ".join(text.split())
-        for advice in (*ADVICE.values(), *COMPLAINTS.values(), *OLLAMA.values()):
+        for advice in (*ADVICE.values(), *COMPLAINTS.values(), *OLLAMA_ADVICE.values()):
             for sentence in (*advice.change, *advice.avoid):
                 assert sentence not in words, name
 
@@ -121,7 +121,7 @@ def advised_steps() -> Iterator[tuple[str, str]]:
     for alert in ("LLMInterTokenLatencyHigh", "LLMInterTokenLatencyBudgetBurn"):
         for step in COMPLAINTS["slow_stream"].change[1:3]:
             yield alert, step
-    for step in OLLAMA["partial_offload"].change[:2]:
+    for step in OLLAMA_ADVICE["partial_offload"].change[:2]:
         yield "LLMModelPartlyOnCpu", step
 
 

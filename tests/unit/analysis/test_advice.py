@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from phasewatch.analysis.advice import ADVICE, ASLEEP, COMPLAINTS, OLLAMA, Advice, choose_advice
+from phasewatch.analysis.advice import ADVICE, ASLEEP, COMPLAINTS, OLLAMA_ADVICE, Advice, choose_advice
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.metrics.collector import TABLE
 from phasewatch.recordings.format import RecordingReader
@@ -13,7 +13,7 @@ from tests.support.advice import CALM, VLLM_FLAGS
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.targets import new_target
 
-ALL = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values(), *OLLAMA.values()]
+ALL = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values(), *OLLAMA_ADVICE.values()]
 
 
 def join_texts(advice: Advice) -> str:

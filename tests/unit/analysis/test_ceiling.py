@@ -245,8 +245,8 @@ def test_a_single_stream_of_unknown_reads_has_only_the_ceiling_of_its_weights() 
         {"model": replace(MODEL, reads=None)},
     ]
     for unknown in rows:
-        known: dict[str, Any] = {"model": MODEL, "context_tokens": 120.0, **unknown}
-        ceiling = compute_single_stream_ceiling(DEVICE, decode_tokens_per_second=1.5, gpu_share=None, **known)
+        facts: dict[str, Any] = {"model": MODEL, "context_tokens": 120.0, **unknown}
+        ceiling = compute_single_stream_ceiling(DEVICE, decode_tokens_per_second=1.5, gpu_share=None, **facts)
         assert ceiling.decode_ceiling_ratio == {"weights": 0.15}, unknown
 
 

@@ -144,17 +144,17 @@ def test_check_prints_notes_and_exits_with_0(tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "phasewatch.yml"
     path.write_text('targets: [{name: a, backend: vllm, url: "http://a", probe: {enabled: true}}]')
     assert main(["check", "--config.file", str(path)]) == 0
-    told = capsys.readouterr()
-    assert told.err == "note: targets[0].probe: accepted, but not used: a vllm target is never sent a prompt\n"
+    output = capsys.readouterr()
+    assert output.err == "note: targets[0].probe: accepted, but not used: a vllm target is never sent a prompt\n"
 
 
 def test_check_prints_each_problem_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phasewatch.yml"
     path.write_text('intervall: 5s\ntargets: [{name: a, backend: vllm, url: "h:1", "odd\\nkey": 1}]')
     assert main(["check", "--config.file", str(path)]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert sorted(line.partition(": ")[0] for line in told.err.splitlines()) == [
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert sorted(line.partition(": ")[0] for line in output.err.splitlines()) == [
         "intervall",
         r"targets[0].odd\nkey",
         "targets[0].url",
@@ -243,10 +243,10 @@ def test_replay_of_an_invalid_recording_exits_with_1(tmp_path: Path, capsys: pyt
         if content is not None:
             path.write_bytes(content)
         assert main(["replay", str(path)]) == 1, content
-        told = capsys.readouterr()
-        assert told.out == "", content
-        assert told.err.startswith(str(path)), content
-        assert message in told.err, content
+        output = capsys.readouterr()
+        assert output.out == "", content
+        assert output.err.startswith(str(path)), content
+        assert message in output.err, content
 
 
 def test_record_writes_what_replay_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,9 +287,9 @@ def test_record_with_nothing_listening_exits_with_1(tmp_path: Path, capsys: pyte
         pass
     words = ["--target", gone.url, "--duration", "100ms", "--interval", "100ms"]
     assert main(["record", *words, "--output", str(tmp_path / "new.jsonl")]) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
+    last_line = capsys.readouterr().err.splitlines()[-1]
     why = "connect: cannot connect: Connection refused"
-    assert told == f"not one page could be had from {gone.url}, nothing was written: {why}"
+    assert last_line == f"not one page could be had from {gone.url}, nothing was written: {why}"
 
 
 def test_record_of_another_server_says_that_no_page_can_be_used(
@@ -298,8 +298,8 @@ def test_record_of_another_server_says_that_no_page_can_be_used(
     words = ["--duration", "100ms", "--interval", "100ms", "--output", str(tmp_path / "new.jsonl")]
     with FakeVllm(b"python_gc_objects_collected_total 1\n") as other:
         assert main(["record", "--target", other.url, *words]) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "but not one page can be used: no_metrics: the page has no vllm metrics" in told
+    output = capsys.readouterr().err.splitlines()[-1]
+    assert "but not one page can be used: no_metrics: the page has no vllm metrics" in output
 
 
 def test_record_refuses_an_invalid_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -336,9 +336,9 @@ def test_record_ended_early_keeps_the_file(number: signal.Signals, tmp_path: Pat
         assert process.stderr
         assert process.stderr.readline().startswith("recorded 1 of 360 scrapes, 0 failed")
         process.send_signal(number)
-        _, told = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-    assert told == f"wrote {output}: 1 scrapes, 0 failed\n"
+    assert errors == f"wrote {output}: 1 scrapes, 0 failed\n"
     assert len(list(RecordingReader(output).read_scrapes())) == 1
 
 
@@ -349,8 +349,8 @@ def test_a_closed_pipe_ends_replay_quietly(words: tuple[str, ...]) -> None:
         os.close(writing)
         assert os.read(reading, 1)
         os.close(reading)
-        _, told = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, told) == (0, "")
+        _, output = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (0, "")
 
 
 def test_a_closed_pipe_ends_check_quietly(tmp_path: Path) -> None:
@@ -360,8 +360,8 @@ def test_a_closed_pipe_ends_check_quietly(tmp_path: Path) -> None:
     os.close(reading)
     with program("check", "--config.file", str(path), stdout=writing) as process:
         os.close(writing)
-        _, told = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, told) == (0, "")
+        _, output = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (0, "")
 
 
 @pytest.fixture
@@ -374,10 +374,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("state")
 def test_devices_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].split()[:2] == ["NAME", "MEMORY"]
-    assert any(line.startswith("H100 SXM5 80GB ") for line in told)
-    assert told[-1].startswith("This machine's memory (CPU): not measured yet")
+    output = capsys.readouterr().out.splitlines()
+    assert output[0].split()[:2] == ["NAME", "MEMORY"]
+    assert any(line.startswith("H100 SXM5 80GB ") for line in output)
+    assert output[-1].startswith("This machine's memory (CPU): not measured yet")
 
 
 @pytest.mark.usefixtures("state")
@@ -399,8 +399,8 @@ def test_the_memory_may_come_from_the_environment(
 def test_a_name_that_does_not_resolve_to_one_device_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("NVIDIA GeForce RTX 3080", "NVIDIA L20Y", "", "CPU"):
         assert main(["devices", name]) == 1, name
-        told = capsys.readouterr()
-        assert (told.out, bool(told.err)) == ("", True), name
+        output = capsys.readouterr()
+        assert (output.out, bool(output.err)) == ("", True), name
 
 
 def test_devices_measures_keeps_and_shows_the_bandwidth(
@@ -409,9 +409,9 @@ def test_devices_measures_keeps_and_shows_the_bandwidth(
     monkeypatch.setattr("phasewatch.hardware.measure.choose_block_size", lambda _cache, _available: 2**20)
     monkeypatch.setattr("phasewatch.hardware.measure.PAUSE_BETWEEN_ROUNDS", 0.0)
     assert main(["devices", "--measure"]) == 0
-    told = capsys.readouterr().out
-    assert f"Kept in {state}; " in told
-    assert re.search(r"^  device: \{memory_bandwidth: \d+\.\dGB/s\} +\(vllm target\)$", told, re.MULTILINE)
+    output = capsys.readouterr().out
+    assert f"Kept in {state}; " in output
+    assert re.search(r"^  device: \{memory_bandwidth: \d+\.\dGB/s\} +\(vllm target\)$", output, re.MULTILINE)
     assert json.loads(state.read_text())["memory_bandwidth"] > 0
     assert main(["devices", "CPU"]) == 0
     assert capsys.readouterr().out.endswith(" GB/s, measured.\n")

@@ -33,7 +33,8 @@ OF_OLLAMA = {"digest", "quantization", "parameter_size", "family"}
 
 
 def at(name: str, time: float) -> TargetSnapshot:
-    return next(shown for t, shown in replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), TARGET) if t >= time)
+    snapshots = replay(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), TARGET)
+    return next(snapshot for t, snapshot in snapshots if t >= time)
 
 
 def encoded(*snapshots: TargetSnapshot, accept: str = "") -> str:
@@ -114,19 +115,19 @@ def test_names_are_the_same_in_every_format() -> None:
     def names(text: str) -> set[str]:
         return {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
 
-    shown = at("batch-ramp", 60)
+    snapshot = at("batch-ramp", 60)
     for accept in ACCEPTED:
-        assert names(encoded(shown, accept=accept)) == names(encoded(shown)), accept
+        assert names(encoded(snapshot, accept=accept)) == names(encoded(snapshot)), accept
 
 
 @needs("promtool")
 def test_promtool_finds_nothing_to_say() -> None:
     for recording, time in (("batch-ramp", 60), ("preemption", 60), ("restart", 30)):
         page = encoded(at(recording, time), UNTOUCHED)
-        found = subprocess.run(
+        completed = subprocess.run(
             ["promtool", "check", "metrics"], input=page, text=True, capture_output=True, check=False
         )
-        assert (found.returncode, found.stdout + found.stderr) == (0, ""), recording
+        assert (completed.returncode, completed.stdout + completed.stderr) == (0, ""), recording
 
 
 def test_the_number_of_series_of_one_engine_stays_small() -> None:

@@ -128,7 +128,7 @@ def test_before_its_first_probe_a_model_has_counters_at_0_and_no_figures() -> No
 def test_all_reasons_are_there_from_the_start() -> None:
     metrics = shown(replace(RESIDENT, probe=ProbeRecord()))
     for name, reasons in REASONS.items():
-        assert {dict(pairs)["reason"] for found, pairs in metrics if found == name} == reasons, name
+        assert {dict(pairs)["reason"] for series, pairs in metrics if series == name} == reasons, name
 
 
 def test_failures_discards_and_skips_are_counted_by_reason() -> None:
@@ -176,5 +176,5 @@ def test_promtool_finds_nothing_to_say() -> None:
     registry.register(SnapshotCollector(lambda: (status, [of(*models)])))
     encode, _ = choose_encoder("")
     page: bytes = encode(registry)
-    found = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
-    assert (found.returncode, found.stdout + found.stderr) == (0, b"")
+    completed = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
+    assert (completed.returncode, completed.stdout + completed.stderr) == (0, b"")

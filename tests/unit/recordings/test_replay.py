@@ -20,11 +20,11 @@ RESTART = RECORDINGS / "restart.jsonl.xz"
 
 
 def test_every_scrape_has_an_object_failed_ones_too() -> None:
-    found = [json.loads(line) for line in format_json(RecordingReader(RESTART), TARGET)]
-    assert [one["t"] for one in found] == [scrape.time for scrape in RecordingReader(RESTART).read_scrapes()]
-    assert all(set(one) == {"t", "metrics"} for one in found)
-    assert all(set(metric) == {"name", "labels", "value"} for one in found for metric in one["metrics"])
-    assert all(metric["labels"]["target"] == "chat" for one in found for metric in one["metrics"])
+    documents = [json.loads(line) for line in format_json(RecordingReader(RESTART), TARGET)]
+    assert [one["t"] for one in documents] == [scrape.time for scrape in RecordingReader(RESTART).read_scrapes()]
+    assert all(set(one) == {"t", "metrics"} for one in documents)
+    assert all(set(metric) == {"name", "labels", "value"} for one in documents for metric in one["metrics"])
+    assert all(metric["labels"]["target"] == "chat" for one in documents for metric in one["metrics"])
 
 
 def test_a_recording_of_another_kind_of_server_is_refused_with_its_name(tmp_path: Path) -> None:

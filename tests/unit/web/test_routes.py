@@ -189,12 +189,12 @@ def test_the_page_shows_the_newest_view(snapshot: TargetSnapshot) -> None:
     app = create_app(exporter.view(), enable_lifecycle=False)
 
     async def go() -> list[bool]:
-        shown = []
+        pages = []
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://phasewatch") as client:
             for snapshots in ((), (snapshot,), ()):
                 exporter.snapshots = snapshots
-                shown.append("llm_target_up" in (await client.get("/metrics")).text)
-        return shown
+                pages.append("llm_target_up" in (await client.get("/metrics")).text)
+        return pages
 
     assert asyncio.run(go()) == [False, True, False]
 

@@ -247,8 +247,8 @@ def test_no_message_has_a_hash_or_a_password(tmp_path: Path) -> None:
 
 
 def test_users_without_bcrypt_are_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "bcrypt" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "bcrypt" else find_spec(name))
     assert complaints(tmp_path, f"basic_auth_users: {{a: {HASH}}}") == [
         "basic_auth_users: needs bcrypt: `pip install bcrypt`, with the pip of the environment that runs PhaseWatch"
     ]
@@ -306,12 +306,12 @@ def test_a_flood_of_guesses_is_refused_and_locks_nobody_out() -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://phasewatch") as client:
             assert (await client.get("/", headers={"Authorization": right})).status_code == 200
             guesses = [client.get("/", headers={"Authorization": basic("prometheus", str(n))}) for n in range(40)]
-            known = client.get("/", headers={"Authorization": right})
-            *guessed, known_answer = await asyncio.gather(*guesses, known)
+            right_response = client.get("/", headers={"Authorization": right})
+            *guessed, known_answer = await asyncio.gather(*guesses, right_response)
             return known_answer.status_code, [answer.status_code for answer in guessed]
 
-    known, guessed = asyncio.run(go())
-    assert known == 200
+    right_response, guessed = asyncio.run(go())
+    assert right_response == 200
     assert set(guessed) == {401, 503}
 
 

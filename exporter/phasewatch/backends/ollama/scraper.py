@@ -8,7 +8,7 @@ from typing import Final
 
 import httpx
 
-from phasewatch.backends.device_discovery import TICK_SECONDS, DeviceDiscovery
+from phasewatch.backends.device_discovery import DISCOVERY_SECONDS, DeviceDiscovery
 from phasewatch.backends.ollama.client import OllamaClient
 from phasewatch.backends.ollama.devices import resolve_ollama_devices
 from phasewatch.backends.ollama.inventory import LoadedModel, is_current, parse_capabilities, parse_version
@@ -72,7 +72,7 @@ class OllamaScraper(Scraper):
         """The scrape, /api/show, the device, and the check whether a probe is due."""
         probe = (Job("probe", self.probe_if_due, PROBE_TICK),) if self.target.probe.enabled else ()
         learn = Job("learn", self.learn, self.target.interval)
-        return (*super().list_jobs(), learn, Job("device", self.find_device, TICK_SECONDS), *probe)
+        return (*super().list_jobs(), learn, Job("device", self.find_device, DISCOVERY_SECONDS), *probe)
 
     async def learn(self) -> None:
         """Read the metadata of one model in memory that has none yet."""

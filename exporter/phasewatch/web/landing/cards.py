@@ -7,7 +7,7 @@ from hashlib import blake2s
 from html import escape
 from typing import Final
 
-from phasewatch.analysis.advice import ASLEEP, OLLAMA, Advice, choose_advice
+from phasewatch.analysis.advice import ASLEEP, OLLAMA_ADVICE, Advice, choose_advice
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.backends import find_backend
 from phasewatch.snapshot.engine import EngineSnapshot
@@ -101,7 +101,7 @@ def _choose_card_advice(engine: EngineSnapshot, model: ModelSnapshot | None) -> 
     if engine.state is not None:
         return choose_advice(engine.state, asleep=engine.asleep)
     is_partial = model is not None and model.gpu_ratio is not None and 0 < model.gpu_ratio < 1
-    return OLLAMA["partial_offload"] if is_partial else None
+    return OLLAMA_ADVICE["partial_offload"] if is_partial else None
 
 
 def _choose_tone(state: SaturationState | None, advice: Advice | None) -> str:

@@ -258,9 +258,9 @@ def test_a_model_on_a_cpu_gets_no_long_probes_and_stays_within_the_budget(seed: 
     assert_nobody_harmed(watched, probes=4)
     assert watched.last(DECODE) == pytest.approx(25)
     assert watched.last(PREFILL) == pytest.approx(200 / 4.004, rel=0.01)
-    shown = [time for time, _ in watched.values(DECODE)]
+    times = [time for time, _ in watched.values(DECODE)]
     # Two intervals of the budget are not always enough where a probe had to wait.
-    assert len(shown) > 0.9 * len([time for time, _ in watched.readings if time >= shown[0]])
+    assert len(times) > 0.9 * len([time for time, _ in watched.readings if time >= times[0]])
 
 
 def test_a_user_who_comes_during_a_probe_waits_for_the_rest_of_it_at_most() -> None:
@@ -622,8 +622,8 @@ def test_a_server_that_was_down_is_measured_again_afterwards() -> None:
     down = [time for time, up in watched.values("llm_target_up") if not up]
     assert min(down) == pytest.approx(600, abs=SCRAPE_SECONDS + SAMPLE_SECONDS)
     assert max(down) == pytest.approx(1200, abs=15)
-    shown = [time for time, _ in watched.values(DECODE) if min(down) <= time <= max(down)]
-    assert shown == []
+    times = [time for time, _ in watched.values(DECODE) if min(down) <= time <= max(down)]
+    assert times == []
     assert watched.last(DECODE) == pytest.approx(1 / 0.003)
     assert {
         name for time, metrics in watched.readings if time in down for name, _ in metrics if "model" in name

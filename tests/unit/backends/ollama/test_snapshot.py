@@ -75,7 +75,7 @@ def prefill(state: OllamaState, now: float = NOW) -> float | None:
 
 
 def of_model(state: OllamaState, name: str = "a:latest") -> ModelSnapshot:
-    (only,) = [shown for shown in snapshot(state).models if shown.name == name]
+    (only,) = [model for model in snapshot(state).models if model.name == name]
     return only
 
 

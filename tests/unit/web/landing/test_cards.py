@@ -1,8 +1,7 @@
 from dataclasses import replace
 from html import escape
 
-from phasewatch.analysis.advice import ADVICE, ASLEEP
-from phasewatch.analysis.advice import OLLAMA as OLLAMA_ADVICE
+from phasewatch.analysis.advice import ADVICE, ASLEEP, OLLAMA_ADVICE
 from phasewatch.analysis.latency import Latencies, Latency
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
@@ -42,18 +41,18 @@ def shown(subject: Card, among: int = 2) -> Markup:
 
 
 def test_a_card_names_model_target_and_engine() -> None:
-    found = shown(vllm(KNOWN))
-    assert found.texts("h3") == ["meta-llama/Llama-3.1-8B-Instruct"]
-    assert found.texts("p", "from") == ["chat, engine 0"]
+    card = shown(vllm(KNOWN))
+    assert card.texts("h3") == ["meta-llama/Llama-3.1-8B-Instruct"]
+    assert card.texts("p", "from") == ["chat, engine 0"]
     assert shown(ollama()).texts("p", "from") == ["workstation"]
 
 
 def test_the_state_and_what_it_means_are_said_in_words() -> None:
     for state in SaturationState:
-        found = shown(vllm(replace(KNOWN, state=state)))
-        assert found.texts("p", "state") == [ADVICE[state].title], state
-        assert found.texts("p", "meaning") == [ADVICE[state].meaning], state
-        assert found.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid], state
+        card = shown(vllm(replace(KNOWN, state=state)))
+        assert card.texts("p", "state") == [ADVICE[state].title], state
+        assert card.texts("p", "meaning") == [ADVICE[state].meaning], state
+        assert card.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid], state
 
 
 def test_red_marks_only_states_that_need_somebody_now() -> None:
@@ -73,8 +72,8 @@ def test_red_marks_only_states_that_need_somebody_now() -> None:
 
 def test_a_sleeping_engine_is_called_asleep() -> None:
     for state in (SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE):
-        found = shown(vllm(replace(KNOWN, state=state, asleep=True)))
-        assert found.texts("p", "state") == [ASLEEP.title], state
+        card = shown(vllm(replace(KNOWN, state=state, asleep=True)))
+        assert card.texts("p", "state") == [ASLEEP.title], state
 
 
 def test_advice_is_unfolded_for_a_single_card_and_folded_among_others() -> None:
@@ -84,18 +83,20 @@ def test_advice_is_unfolded_for_a_single_card_and_folded_among_others() -> None:
 
 
 def test_among_many_the_meaning_is_folded_away() -> None:
-    found = shown(vllm(KNOWN), MANY_CARDS)
-    assert found.texts("p", "meaning") == []
-    assert ADVICE[SaturationState.KV_CACHE_FULL].meaning in found.texts("details")[0]
+    card = shown(vllm(KNOWN), MANY_CARDS)
+    assert card.texts("p", "meaning") == []
+    assert ADVICE[SaturationState.KV_CACHE_FULL].meaning in card.texts("details")[0]
     assert shown(vllm(replace(KNOWN, state=SaturationState.IDLE)), MANY_CARDS).texts("summary") == ["What it means"]
 
 
 def test_advice_is_the_same_element_in_every_state_and_hidden_where_there_is_nothing_to_say() -> None:
     """So what a reader has opened stays open, and keeps the focus, when the state changes."""
     readings = [replace(KNOWN, state=state) for state in (*SaturationState, None)]
-    found = [shown(vllm(engine)).all("details") for engine in readings]
-    assert len({advice.attributes["id"] for (advice,) in found}) == 1
-    silent = [engine.state for engine, (advice,) in zip(readings, found, strict=True) if "hidden" in advice.attributes]
+    details = [shown(vllm(engine)).all("details") for engine in readings]
+    assert len({advice.attributes["id"] for (advice,) in details}) == 1
+    silent = [
+        engine.state for engine, (advice,) in zip(readings, details, strict=True) if "hidden" in advice.attributes
+    ]
     assert silent == [SaturationState.IDLE, SaturationState.HEALTHY, None]
 
 
@@ -128,7 +129,7 @@ def test_the_id_of_a_card_depends_on_target_model_and_engine_alone() -> None:
 
 def test_hundreds_of_cards_have_different_ids() -> None:
     cards = [shown(vllm(replace(KNOWN, key=EngineKey("m", str(number))))) for number in range(300)]
-    assert len({found.all("article")[0].attributes["id"] for found in cards}) == 300
+    assert len({card.all("article")[0].attributes["id"] for card in cards}) == 300
 
 
 def test_the_figures_of_a_vllm_are_named() -> None:
@@ -146,15 +147,15 @@ def test_unknown_figures_are_dashes() -> None:
 
 
 def test_queue_and_cache_are_charts_with_what_they_show_in_words() -> None:
-    found = shown(vllm(replace(KNOWN, load=Load(24.0, 17.0, kv_cache_usage_ratio=0.93)), TRACK))
-    charts = [chart.attributes["aria-label"] for chart in found.all("svg", "chart")]
+    card = shown(vllm(replace(KNOWN, load=Load(24.0, 17.0, kv_cache_usage_ratio=0.93)), TRACK))
+    charts = [chart.attributes["aria-label"] for chart in card.all("svg", "chart")]
     assert charts == [
         "requests over the last 10 min: 24 running now, at most 24; 17 waiting now, at most 50",
         "KV cache over the last 10 min: 93 % now, at most 25 %",
     ]
-    assert found.texts("figcaption") == ["Requestsrunning 24waiting 17", "KV cachein use 93 %"]
-    assert found.texts("div", "scale") == ["500", "100 %0"]
-    assert found.texts("div", "times") == ["10 min agonow"] * 2
+    assert card.texts("figcaption") == ["Requestsrunning 24waiting 17", "KV cachein use 93 %"]
+    assert card.texts("div", "scale") == ["500", "100 %0"]
+    assert card.texts("div", "times") == ["10 min agonow"] * 2
 
 
 def test_an_axis_of_requests_ends_at_one_at_least() -> None:
@@ -167,8 +168,8 @@ def test_without_a_history_there_is_no_chart() -> None:
 
 
 def test_a_model_of_an_ollama_is_shown_with_where_it_is_and_how_it_is_probed() -> None:
-    found = shown(ollama())
-    assert found.figures() == {
+    card = shown(ollama())
+    assert card.figures() == {
         "First token": "0.412 s",
         "In memory": "12.40 GB",
         "Context": "8,192 tokens",
@@ -177,17 +178,17 @@ def test_a_model_of_an_ollama_is_shown_with_where_it_is_and_how_it_is_probed() -
         "Newest probe": "answered",
         "Measured": "3m 5s ago",
     }
-    assert "share of the model on the GPU: 82 %" in [bar.attributes["aria-label"] for bar in found.all("svg")]
+    assert "share of the model on the GPU: 82 %" in [bar.attributes["aria-label"] for bar in card.all("svg")]
 
 
 def test_the_result_of_the_newest_probe_is_shown() -> None:
-    for probe, probed, told in (
+    for probe, probed, text in (
         (None, True, "none yet"),
         (ProbeRecord(probes=1, success=False), True, "failed"),
         (ProbeRecord(probes=1, success=True), True, "answered"),
         (None, False, "off"),
     ):
-        assert shown(ollama(probe=probe, probed=probed)).figures()["Newest probe"] == told, (probe, probed)
+        assert shown(ollama(probe=probe, probed=probed)).figures()["Newest probe"] == text, (probe, probed)
 
 
 def test_the_age_of_an_ollamas_numbers_is_shown_even_if_the_newest_probe_has_failed() -> None:
@@ -206,9 +207,9 @@ def test_unknown_numbers_have_no_age() -> None:
 
 
 def test_a_model_that_is_partly_on_the_cpu_gets_advice_about_that() -> None:
-    for gpu_ratio, told in ((0.82, True), (1.0, False), (0.0, False), (None, False)):
+    for gpu_ratio, advised in ((0.82, True), (1.0, False), (0.0, False), (None, False)):
         advice = OLLAMA_ADVICE["partial_offload"]
-        assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if told else []), gpu_ratio
+        assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if advised else []), gpu_ratio
 
 
 def test_facts_that_an_ollama_does_not_report_are_dashes() -> None:
@@ -219,8 +220,8 @@ def test_facts_that_an_ollama_does_not_report_are_dashes() -> None:
 
 def test_hostile_names_are_text() -> None:
     hostile = replace(KNOWN, key=EngineKey(HOSTILE, HOSTILE))
-    found = shown(replace(vllm(hostile), target=replace(UP, name=HOSTILE)))
-    assert found.texts("h3") == [HOSTILE]
-    assert found.texts("p", "from") == [f"{HOSTILE}, engine {HOSTILE}"]
-    assert {element.tag for element in found.elements}.isdisjoint({"script", "img"})
+    card = shown(replace(vllm(hostile), target=replace(UP, name=HOSTILE)))
+    assert card.texts("h3") == [HOSTILE]
+    assert card.texts("p", "from") == [f"{HOSTILE}, engine {HOSTILE}"]
+    assert {element.tag for element in card.elements}.isdisjoint({"script", "img"})
     assert escape(HOSTILE) in "".join(render_card(vllm(hostile), MOMENT, 1))

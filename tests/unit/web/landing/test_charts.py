@@ -34,8 +34,8 @@ def test_labels_of_bars_and_charts_are_text() -> None:
         render_bar("decode", None, LABEL),
         render_chart([], 60, 1.0, LABEL),
     ):
-        told = ET.fromstring(drawn)  # noqa: S314
-        assert (told.attrib["role"], told.attrib["aria-label"]) == ("img", LABEL)
+        image = ET.fromstring(drawn)  # noqa: S314
+        assert (image.attrib["role"], image.attrib["aria-label"]) == ("img", LABEL)
 
 
 def test_a_line_ends_at_the_right_edge_and_is_as_high_as_its_share_of_the_axis() -> None:

@@ -33,10 +33,10 @@ def track(history: LoadHistory, now: float, name: str = "chat") -> Track:
 def test_the_newest_slot_is_the_last_and_slots_before_the_first_record_are_unknown() -> None:
     history = LoadHistory()
     history.record([snapshot(3.0)], START)
-    found = track(history, START)
-    assert (found.running[-1], found.waiting[-1], found.kv_cache[-1]) == (2.0, 3.0, 0.5)
-    assert [len(series) for series in (found.running, found.waiting, found.kv_cache)] == [HISTORY_SLOTS] * 3
-    assert all(map(isnan, found.waiting[:-1]))
+    points = track(history, START)
+    assert (points.running[-1], points.waiting[-1], points.kv_cache[-1]) == (2.0, 3.0, 0.5)
+    assert [len(series) for series in (points.running, points.waiting, points.kv_cache)] == [HISTORY_SLOTS] * 3
+    assert all(map(isnan, points.waiting[:-1]))
 
 
 def test_a_slot_keeps_its_peak() -> None:
@@ -50,23 +50,23 @@ def test_values_move_left_as_time_passes() -> None:
     history = LoadHistory()
     for slot in range(HISTORY_SLOTS):
         history.record([snapshot(float(slot))], START + slot * SLOT_SECONDS)
-    found = track(history, START + (HISTORY_SLOTS + 9) * SLOT_SECONDS)
-    assert found.waiting[:-10] == list(range(10, HISTORY_SLOTS))
-    assert all(map(isnan, found.waiting[-10:]))
+    points = track(history, START + (HISTORY_SLOTS + 9) * SLOT_SECONDS)
+    assert points.waiting[:-10] == list(range(10, HISTORY_SLOTS))
+    assert all(map(isnan, points.waiting[-10:]))
 
 
 def test_slots_without_an_answer_stay_gaps() -> None:
     history = LoadHistory()
-    for slot, shown in enumerate((snapshot(1.0), down(), down(), snapshot(4.0))):
-        history.record([shown], START + slot * SLOT_SECONDS)
+    for slot, target in enumerate((snapshot(1.0), down(), down(), snapshot(4.0))):
+        history.record([target], START + slot * SLOT_SECONDS)
     assert track(history, START + 3 * SLOT_SECONDS).waiting[-4:] == pytest.approx([1.0, nan, nan, 4.0], nan_ok=True)
 
 
 def seen(*looks: tuple[float, TargetSnapshot]) -> list[float]:
     """The last three slots of what waits, after looks at seconds of the first of them."""
     history = LoadHistory()
-    for second, shown in looks:
-        history.record([shown], START + second)
+    for second, target in looks:
+        history.record([target], START + second)
     return list(track(history, START + 2 * SLOT_SECONDS).waiting[-3:])
 
 
@@ -92,9 +92,9 @@ def test_an_unknown_or_infinite_value_is_a_gap_in_its_own_series_alone() -> None
     history = LoadHistory()
     for slot, waiting in enumerate((None, nan, inf)):
         history.record([snapshot(waiting)], START + slot * SLOT_SECONDS)
-    found = track(history, START + 2 * SLOT_SECONDS)
-    assert all(map(isnan, found.waiting))
-    assert found.running[-3:] == [2.0, 2.0, 2.0]
+    points = track(history, START + 2 * SLOT_SECONDS)
+    assert all(map(isnan, points.waiting))
+    assert points.running[-3:] == [2.0, 2.0, 2.0]
 
 
 def test_values_are_kept_for_the_whole_span_and_no_longer() -> None:
@@ -112,8 +112,8 @@ def test_slots_that_are_reused_show_no_old_value() -> None:
         history.record([snapshot(1.0)], START + slot * SLOT_SECONDS)
     later = START + (2 * HISTORY_SLOTS - 2) * SLOT_SECONDS
     history.record([snapshot(7.0)], later)
-    found = track(history, later)
-    assert [value for value in found.waiting if not isnan(value)] == [1.0, 7.0]
+    points = track(history, later)
+    assert [value for value in points.waiting if not isnan(value)] == [1.0, 7.0]
 
 
 def test_history_is_kept_by_target_model_and_engine() -> None:

@@ -45,10 +45,10 @@ def test_the_row_of_a_target_has_every_column() -> None:
 
 
 def test_trouble_is_shown_with_its_reason_and_the_last_answer() -> None:
-    found = row(DOWN)
-    assert found["State"] == f"down, last answer {SINCE}"
-    assert found["Failed scrapes"] == "4"
-    assert found["Last error"] == "connect: cannot connect: Connection refused"
+    cells = row(DOWN)
+    assert cells["State"] == f"down, last answer {SINCE}"
+    assert cells["Failed scrapes"] == "4"
+    assert cells["Last error"] == "connect: cannot connect: Connection refused"
 
 
 def test_a_target_that_is_down_has_a_banner_at_the_top() -> None:
@@ -87,16 +87,16 @@ def test_the_page_shows_its_time_and_how_often_it_is_refreshed() -> None:
 
 def test_without_a_model_the_page_says_so() -> None:
     for targets in ((), (DOWN,), (replace(UP, engines=()),)):
-        found = shown(*targets)
-        assert "No model is known now" in found.texts("p", "note")[0], targets
-        assert found.all("article") == [], targets
+        page = shown(*targets)
+        assert "No model is known now" in page.texts("p", "note")[0], targets
+        assert page.all("article") == [], targets
 
 
 def test_the_fewer_models_there_are_the_more_room_each_gets() -> None:
     for count, classes in ((1, {"cards", "single"}), (4, {"cards"}), (5, {"cards", "many"})):
-        found = shown(*eight()[:count])
-        assert len(found.all("article")) == count, count
-        assert found.all("div", "cards")[0].classes == classes, count
+        page = shown(*eight()[:count])
+        assert len(page.all("article")) == count, count
+        assert page.all("div", "cards")[0].classes == classes, count
 
 
 def test_models_are_in_the_order_of_the_configuration() -> None:
@@ -105,15 +105,15 @@ def test_models_are_in_the_order_of_the_configuration() -> None:
 
 def test_models_of_a_target_are_sorted_by_name_and_engine() -> None:
     keys = [EngineKey("b", "10"), EngineKey("b", "2"), EngineKey("c", None), EngineKey("a", "0")]
-    found = shown(replace(UP, engines=tuple(replace(KNOWN, key=key) for key in keys)))
-    assert found.texts("h3") == ["a", "b", "b", "c"]
-    assert found.texts("p", "from") == ["chat, engine 0", "chat, engine 2", "chat, engine 10", "chat"]
+    page = shown(replace(UP, engines=tuple(replace(KNOWN, key=key) for key in keys)))
+    assert page.texts("h3") == ["a", "b", "b", "c"]
+    assert page.texts("p", "from") == ["chat, engine 0", "chat, engine 2", "chat, engine 10", "chat"]
 
 
 def test_a_model_of_an_ollama_has_one_card_for_its_speed_and_its_memory() -> None:
-    found = shown(OLLAMA)
-    assert found.texts("h3") == ["qwen3:14b"]
-    assert found.figures()["In memory"] == "12.40 GB"
+    page = shown(OLLAMA)
+    assert page.texts("h3") == ["qwen3:14b"]
+    assert page.figures()["In memory"] == "12.40 GB"
 
 
 def test_models_on_disk_alone_are_listed_and_remote_ones_are_not() -> None:
@@ -125,13 +125,13 @@ def test_models_on_disk_alone_are_listed_and_remote_ones_are_not() -> None:
 
 
 def test_hostile_names_are_text_in_every_place() -> None:
-    found = Markup(render_everything())
-    assert "img" not in {element.tag for element in found.elements}
-    assert [script.attributes for script in found.all("script")] == [{"src": "live.js", "defer": ""}]
-    cells = found.texts("td")
+    page = Markup(render_everything())
+    assert "img" not in {element.tag for element in page.elements}
+    assert [script.attributes for script in page.all("script")] == [{"src": "live.js", "defer": ""}]
+    cells = page.texts("td")
     assert cells.count(HOSTILE) == 2 * 4 - 1
     assert f"parse: {HOSTILE}" in cells
-    assert HOSTILE in found.texts("h3")
+    assert HOSTILE in page.texts("h3")
 
 
 def test_the_page_keeps_to_its_content_security_policy() -> None:
@@ -161,10 +161,10 @@ def test_every_reference_to_an_id_leads_to_an_element() -> None:
 
 
 def test_the_page_has_its_language_and_landmarks() -> None:
-    found = shown(UP)
-    assert found.all("html")[0].attributes["lang"] == "en"
-    assert {"header", "nav", "main", "h1"} <= {element.tag for element in found.elements}
-    assert {section.attributes["aria-labelledby"] for section in found.all("section")} == {
+    page = shown(UP)
+    assert page.all("html")[0].attributes["lang"] == "en"
+    assert {"header", "nav", "main", "h1"} <= {element.tag for element in page.elements}
+    assert {section.attributes["aria-labelledby"] for section in page.all("section")} == {
         "models-title",
         "targets-title",
     }

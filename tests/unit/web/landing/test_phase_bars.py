@@ -23,19 +23,19 @@ def against(ceiling: Ceiling, backend: str = "vllm", gpu_ratio: float | None = N
     return drawn(replace(KNOWN, ceiling=ceiling), backend, gpu_ratio).texts("p", "against")
 
 
-def widths(found: Markup) -> list[tuple[str, float]]:
-    return [(rect.attributes["class"], float(rect.attributes["width"])) for rect in found.all("rect")]
+def widths(markup: Markup) -> list[tuple[str, float]]:
+    return [(rect.attributes["class"], float(rect.attributes["width"])) for rect in markup.all("rect")]
 
 
 def test_each_phase_is_a_bar_against_its_ceiling_and_memory_one_against_its_bandwidth() -> None:
-    found = drawn(KNOWN)
-    assert widths(found) == [("fill prefill", 27.2), ("fill decode", 68.6), ("fill memory", 71.0)]
-    assert found.texts("p", "what") == [
+    bars = drawn(KNOWN)
+    assert widths(bars) == [("fill prefill", 27.2), ("fill decode", 68.6), ("fill memory", 71.0)]
+    assert bars.texts("p", "what") == [
         "Prefill one request6,120 tok/s",
         "Decode one stream33.2 tok/s",
         "Memory bandwidth used71 %",
     ]
-    assert found.texts("p", "against") == ["27 % of its ceiling, 22,500 tok/s", "69 % of its ceiling, 48.4 tok/s"]
+    assert bars.texts("p", "against") == ["27 % of its ceiling, 22,500 tok/s", "69 % of its ceiling, 48.4 tok/s"]
 
 
 def test_every_bar_says_what_it_shows() -> None:
@@ -53,9 +53,9 @@ def test_the_most_exact_ceiling_counts_and_without_it_the_other() -> None:
         decode_ceiling_ratio={"weights": 0.577},
         memory_bandwidth_utilization_ratio={"engine": 0.9},
     )
-    found = drawn(replace(KNOWN, ceiling=rough))
-    assert widths(found)[1:] == [("fill decode", 57.7), ("fill memory", 90.0)]
-    assert found.texts("p", "against")[1] == "58 % of its ceiling, 57.6 tok/s"
+    bars = drawn(replace(KNOWN, ceiling=rough))
+    assert widths(bars)[1:] == [("fill decode", 57.7), ("fill memory", 90.0)]
+    assert bars.texts("p", "against")[1] == "58 % of its ceiling, 57.6 tok/s"
 
 
 def test_a_speed_above_its_ceiling_is_shown_with_what_may_explain_it() -> None:
@@ -67,10 +67,10 @@ def test_a_speed_above_its_ceiling_is_shown_with_what_may_explain_it() -> None:
 
 def test_a_ceiling_is_shown_before_there_is_a_speed() -> None:
     idle = replace(KNOWN.ceiling, decode_ceiling_ratio={}, prefill_ceiling_ratio=None)
-    found = drawn(replace(KNOWN, phases=Phases(), ceiling=idle))
-    assert found.texts("p", "against") == ["ceiling 22,500 tok/s", "ceiling 48.4 tok/s"]
-    assert found.texts("b")[:2] == ["–", "–"]  # noqa: RUF001  # an en dash on purpose
-    assert [bar.attributes["class"] for bar in found.all("svg")] == ["bar empty", "bar empty", "bar"]
+    bars = drawn(replace(KNOWN, phases=Phases(), ceiling=idle))
+    assert bars.texts("p", "against") == ["ceiling 22,500 tok/s", "ceiling 48.4 tok/s"]
+    assert bars.texts("b")[:2] == ["–", "–"]  # noqa: RUF001  # an en dash on purpose
+    assert [bar.attributes["class"] for bar in bars.all("svg")] == ["bar empty", "bar empty", "bar"]
 
 
 def test_a_missing_ceiling_names_the_configuration_key_that_would_give_it() -> None:
@@ -95,8 +95,8 @@ def test_a_missing_ceiling_names_the_configuration_key_that_would_give_it() -> N
     ):
         expected = [f"no ceiling: set {keys.replace('`', '')} in the configuration" for keys in (prefill, decode)]
         assert against(ceiling) == expected, (ceiling, prefill)
-        found = drawn(replace(KNOWN, ceiling=ceiling))
-        assert found.texts("code") == [
+        bars = drawn(replace(KNOWN, ceiling=ceiling))
+        assert bars.texts("code") == [
             key for key in f"{prefill} and {decode}".split("`") if key not in {"", " and "}
         ], (ceiling, prefill)
 
@@ -110,13 +110,13 @@ def test_a_server_that_reads_no_prompt_has_a_ceiling_as_soon_as_it_does() -> Non
 
 
 def test_an_ollama_has_a_ceiling_for_decode_alone() -> None:
-    found = drawn(STREAM, "ollama", 1.0)
-    assert found.texts("p", "against") == ["an Ollama's prefill has no ceiling", "72 % of its ceiling, 30.0 tok/s"]
-    assert widths(found) == [("fill decode", 72.3)]
+    bars = drawn(STREAM, "ollama", 1.0)
+    assert bars.texts("p", "against") == ["an Ollama's prefill has no ceiling", "72 % of its ceiling, 30.0 tok/s"]
+    assert widths(bars) == [("fill decode", 72.3)]
 
 
 def test_a_missing_ceiling_of_an_ollama_names_the_key_of_the_device_or_of_the_host_memory() -> None:
-    for ceiling, gpu_ratio, told in [
+    for ceiling, gpu_ratio, text in [
         (Ceiling(), None, "no ceiling is known for this model"),
         (Ceiling(weight_bytes={"server": 9e9}), 1.0, "no ceiling: set device in the configuration"),
         (Ceiling(weight_bytes={"server": 9e9}), 0.5, "no ceiling: set device in the configuration"),
@@ -132,4 +132,4 @@ def test_a_missing_ceiling_of_an_ollama_names_the_key_of_the_device_or_of_the_ho
         ),
         (Ceiling(device_memory_bandwidth_bytes_per_second=BANDWIDTH), 1.0, "no ceiling is known for this model"),
     ]:
-        assert against(ceiling, "ollama", gpu_ratio)[1] == told, (ceiling, gpu_ratio)
+        assert against(ceiling, "ollama", gpu_ratio)[1] == text, (ceiling, gpu_ratio)

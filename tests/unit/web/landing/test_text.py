@@ -17,7 +17,7 @@ NOW = 1_800_000_000.0
 
 
 def test_a_number_is_rounded_and_unknown_ones_are_dashes() -> None:
-    for value, digits, shown in (
+    for value, digits, text in (
         (1234.5678, 1, "1,234.6"),
         (0.0, 0, "0"),
         (None, 0, UNKNOWN),
@@ -27,12 +27,12 @@ def test_a_number_is_rounded_and_unknown_ones_are_dashes() -> None:
         (1e308, 0, "≥ 1e9"),
         (-1e308, 2, "≤ -1e9"),
     ):
-        assert format_number(value, digits) == shown, (value, digits)
+        assert format_number(value, digits) == text, (value, digits)
 
 
 def test_speeds_have_one_decimal_below_a_thousand_and_none_above() -> None:
-    for value, shown in ((33.249, "33.2"), (999.94, "999.9"), (999.96, "1,000"), (12_345.6, "12,346"), (None, UNKNOWN)):
-        assert format_speed(value) == shown, value
+    for value, text in ((33.249, "33.2"), (999.94, "999.9"), (999.96, "1,000"), (12_345.6, "12,346"), (None, UNKNOWN)):
+        assert format_speed(value) == text, value
 
 
 def test_the_unit_of_an_unknown_speed_is_left_out() -> None:
@@ -41,7 +41,7 @@ def test_the_unit_of_an_unknown_speed_is_left_out() -> None:
 
 
 def test_ratios_are_whole_percents() -> None:
-    for ratio, shown in (
+    for ratio, text in (
         (0.256, "26 %"),
         (1.05, "105 %"),
         (None, UNKNOWN),
@@ -49,17 +49,17 @@ def test_ratios_are_whole_percents() -> None:
         (1e308, "≥ 1e9 %"),
         (-1e308, "≤ -1e9 %"),
     ):
-        assert format_percent(ratio) == shown, ratio
+        assert format_percent(ratio) == text, ratio
 
 
 def test_a_quantile_in_an_outer_bucket_is_shown_as_the_bound_it_is() -> None:
-    for quantile, shown in (
+    for quantile, text in (
         (Quantile(0.01, 0.0, 0.01), "≤ 0.01 s"),
         (Quantile(80.0, 80.0, None), "≥ 80 s"),
         (Quantile(0.015, 0.01, 0.02), "0.015 s"),
     ):
         latency = Latency(0.1, ((0.5, quantile),))
-        assert format_quantile(latency, 0.5) == shown, quantile
+        assert format_quantile(latency, 0.5) == text, quantile
         assert format_quantile(latency, 0.99) == UNKNOWN, quantile
 
 
@@ -68,25 +68,25 @@ def test_a_moment_is_readable_for_people_and_programs() -> None:
 
 
 def test_an_expiry_is_shown_as_the_time_left_and_the_clock_time() -> None:
-    for moment, shown in (
+    for moment, text in (
         (None, UNKNOWN),
         (NOW + 252, "in 4m 12s <small>08:04:12 UTC</small>"),
         (NOW + 200_000, format_utc(NOW + 200_000)),
         (NOW - 5, format_utc(NOW - 5)),
         (11_018_500_000.0, "never"),
     ):
-        assert format_expiry(moment, NOW) == shown, moment
+        assert format_expiry(moment, NOW) == text, moment
 
 
 def test_a_past_moment_is_shown_as_an_age_or_a_date() -> None:
-    for moment, shown in (
+    for moment, text in (
         (None, UNKNOWN),
         (NOW - 185, "3m 5s ago"),
         (NOW, "0s ago"),
         (NOW + 3, "0s ago"),  # the clock was set back
         (NOW - 200_000, format_utc(NOW - 200_000)),
     ):
-        assert format_age(moment, NOW) == shown, moment
+        assert format_age(moment, NOW) == text, moment
 
 
 def test_foreign_text_is_escaped_and_isolated_from_the_direction_of_writing() -> None:
