@@ -37,7 +37,7 @@ STRAY: Final = (
     "exporter/phasewatch/.env",
     "exporter/phasewatch/hardware/measured.json",
     "exporter/phasewatch/recording.jsonl",
-    "exporter/phasewatch/web/static/private.key",
+    "exporter/phasewatch/web/landing/static/private.key",
     "phasewatch.yml",
 )
 """What lies in a checkout that somebody works and runs the stack in."""

@@ -8,7 +8,7 @@ from typing import Any
 from phasewatch.backends.device_discovery import DISCOVERY_SECONDS, RETRY_TICKS, DeviceDiscovery
 from phasewatch.backends.equipment import describe_unused_settings, read_root_costs
 from phasewatch.backends.page_client import PageClient
-from phasewatch.backends.page_state import PageRules, PageState, build_snapshot, fold_failure, fold_page
+from phasewatch.backends.page_state import PageRules, PageState, build_snapshot, fold_failure, fold_page, learn_facts
 from phasewatch.base.errors import ScrapeError
 from phasewatch.base.log import get_logger
 from phasewatch.config.settings import Target
@@ -92,7 +92,7 @@ class PageScraper(Scraper):
             return
         if self._state.facts == facts:  # otherwise the server has restarted in the meantime
             merged = ServerFacts(reported.version or facts.version, reported.models or facts.models, reported.server)
-            self._show(replace(self._state, facts=merged))
+            self._show(learn_facts(self._state, merged, self.target, self._rules))
 
     async def _refresh_equipment(self) -> None:
         try:

@@ -6,7 +6,7 @@ counts is passed in as `PageRules`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from phasewatch.analysis.ceiling import compute_ceiling
 from phasewatch.analysis.latency import Latencies, compute_latencies
@@ -81,7 +81,7 @@ class EngineAnalysis:
         cache_dtype: number format of the KV cache; None if the server does not report it.
         interval_steps: engine steps from each scrape of the window to the next.
         progress: when the engine last generated a token; None for a page that does not count tokens.
-        saturation: the saturation state after this scrape.
+        saturation: the saturation state after this scrape; None for a page that shows no queue.
     """
 
     past: EngineHistory
@@ -91,7 +91,7 @@ class EngineAnalysis:
     cache_dtype: str | None
     interval_steps: tuple[float | None, ...]
     progress: Progress | None
-    saturation: Saturation
+    saturation: Saturation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,26 @@ def fold_failure(state: PageState, error: ScrapeError, timing: ScrapeTiming) -> 
     return replace(before, health=record_failure(state.health, error, timing))
 
 
+def learn_facts(state: PageState, facts: ServerFacts, target: Target, rules: PageRules) -> PageState:
+    """The state once more is known of the server: what depends on its version is measured again."""
+    page = state.window.newest
+    engines = (
+        {}
+        if page is None
+        else {
+            key: _measure_engine(
+                analysis.past,
+                PageContext(page, page.engines[key], target.server, facts.version),
+                rules,
+                analysis.progress,
+                analysis.saturation,
+            )
+            for key, analysis in state.engines.items()
+        }
+    )
+    return replace(state, facts=facts, engines=engines)
+
+
 def _forget_server(state: PageState) -> PageState:
     """The state without what a restart of the server may have changed."""
     return PageState(health=state.health, equipment=replace(state.equipment, models={}))
@@ -161,34 +181,44 @@ def _analyse_engine(
     """The analysis of an engine on the newest page, with `state` as it was before that page."""
     before, past = state.engines.get(key), extract_history(window, key)
     context = PageContext(page, page.engines[key], target.server, state.facts.version)
-    capacity = rules.read_kv_cache_capacity(context)
     recent = select_recent(past, target.saturation.memory)
+    progress = advance_progress(before.progress if before else None, context.sample, past.times[-1])
+    saturation = None
+    if context.sample.requests_running is not None or context.sample.requests_waiting is not None:
+        saturation = advance_saturation(
+            before.saturation if before else None,
+            recent,
+            compute_phases(rules.measure_totals(recent, context)),
+            prompt_share=divide(compute_mean_prompt_tokens(past), rules.read_kv_cache_capacity(context)),
+            server=_combine_server_settings(target.server, state.facts.server),
+            settings=target.saturation,
+        )
+    return _measure_engine(past, context, rules, progress, saturation)
+
+
+def _measure_engine(
+    past: EngineHistory,
+    context: PageContext,
+    rules: PageRules,
+    progress: Progress | None,
+    saturation: Saturation | None,
+) -> EngineAnalysis:
     return EngineAnalysis(
         past=past,
         phases=compute_phases(rules.measure_totals(past, context)),
         latencies=compute_latencies(past),
-        load=measure_load(past, capacity),
+        load=measure_load(past, rules.read_kv_cache_capacity(context)),
         cache_dtype=rules.read_cache_dtype(context.sample),
         interval_steps=rules.count_interval_steps(past, context),
-        progress=advance_progress(before.progress if before else None, context.sample, past.times[-1]),
-        saturation=advance_saturation(
-            before.saturation if before else None,
-            recent,
-            compute_phases(rules.measure_totals(recent, context)),
-            prompt_share=divide(compute_mean_prompt_tokens(past), capacity),
-            server=_combine_server_settings(target.server, state.facts.server),
-            settings=target.saturation,
-        ),
+        progress=progress,
+        saturation=saturation,
     )
 
 
 def _combine_server_settings(configured: ServerSettings, reported: ServerSettings) -> ServerSettings:
     """The server's settings: configured ones, or else those that the server reports."""
-    return ServerSettings(
-        max_num_seqs=configured.max_num_seqs or reported.max_num_seqs,
-        max_num_batched_tokens=configured.max_num_batched_tokens or reported.max_num_batched_tokens,
-        api_servers=configured.api_servers,
-    )
+    known = {name: value for name, value in asdict(configured).items() if value is not None}
+    return replace(reported, **known)
 
 
 def _build_engine_snapshot(
@@ -210,6 +240,6 @@ def _build_engine_snapshot(
             interval_steps=analysis.interval_steps,
         ),
         token_stall_seconds=measure_token_stall(analysis.progress, now),
-        state=analysis.saturation.state,
+        state=analysis.saturation.state if analysis.saturation else None,
         asleep=analysis.past.newest.awake == 0,
     )

@@ -81,7 +81,7 @@ class ProbeSettings:
         long_interval: time between two long probes of a model.
         timeout: time within which a response must be complete.
         budget: largest share of the time that probes may take, above 0.
-        load: default of `load` for the entries of `models`.
+        load: default of `load` for the entries of `models`; not compared, since they have it.
         models: settings of single models by name.
     """
 
@@ -90,7 +90,7 @@ class ProbeSettings:
     long_interval: float
     timeout: float
     budget: float
-    load: bool
+    load: bool = field(compare=False)
     models: Mapping[str, ModelProbeSettings]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from prometheus_client.core import Metric as Family
@@ -48,11 +49,10 @@ def create_target(recording: RecordingReader, name: str) -> Target:
     """Create a target with default settings, for a recording to play.
 
     Raises:
-        ConfigError: the name is not valid.
         RecordingError: its kind of server cannot be replayed.
     """
-    keys = {"name": name, "backend": _find_player(recording)[0], "url": "http://recording.invalid"}
-    return resolve_target(keys, backends.list_rules())
+    keys = {"name": "recording", "backend": _find_player(recording)[0], "url": "http://recording.invalid"}
+    return replace(resolve_target(keys, backends.list_rules()), name=name)
 
 
 def _find_player(recording: RecordingReader) -> tuple[str, Callable[[Target, Mapping[str, Any]], Player]]:

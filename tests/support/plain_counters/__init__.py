@@ -3,13 +3,35 @@
 Its page has nothing but four plain counters, as that of a server without histograms.
 """
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from phasewatch.backends.backend import Backend
+from phasewatch.backends.backend import Backend, Player, Recorder
 from phasewatch.backends.missing_ceiling import explain_missing_decode_ceiling, explain_missing_prefill_ceiling
 from phasewatch.config.backend_rules import BackendRules
-from tests.support.plain_counters.client import PlainCountersClient
-from tests.support.plain_counters.scraper import PlainCountersScraper, create_player
+from phasewatch.config.settings import Target
+
+if TYPE_CHECKING:
+    from phasewatch.scrape.scraper import Scraper
+
+
+def _create_scraper(target: Target, clock: Callable[[], float], wall_clock: Callable[[], float]) -> "Scraper":
+    from tests.support.plain_counters.scraper import PlainCountersScraper  # noqa: PLC0415
+
+    return PlainCountersScraper(target, clock, wall_clock)
+
+
+def _create_recorder(target: Target) -> Recorder:
+    from tests.support.plain_counters.client import PlainCountersClient  # noqa: PLC0415
+
+    return PlainCountersClient(target)
+
+
+def _create_player(target: Target, header: Mapping[str, Any]) -> Player:
+    from tests.support.plain_counters.scraper import create_player  # noqa: PLC0415
+
+    return create_player(target, header)
+
 
 PLAIN_COUNTERS: Final = Backend(
     rules=BackendRules(
@@ -17,9 +39,9 @@ PLAIN_COUNTERS: Final = Backend(
         unused_keys={"probe": "accepted, but not used: a plain_counters target is never sent a prompt"},
         refused_keys={"kv_cache_dtype": "a plain_counters target has no KV cache"},
     ),
-    create_scraper=PlainCountersScraper,
+    create_scraper=_create_scraper,
     explain_missing_decode_ceiling=explain_missing_decode_ceiling,
     explain_missing_prefill_ceiling=explain_missing_prefill_ceiling,
-    create_recorder=PlainCountersClient,
-    create_player=create_player,
+    create_recorder=_create_recorder,
+    create_player=_create_player,
 )

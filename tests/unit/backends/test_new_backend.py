@@ -1,6 +1,8 @@
 """A new kind of server is one folder and one line: everything asks the `Backend`, and nothing else has to change."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,8 +59,16 @@ def test_check_applies_the_rules_of_a_registered_backend(tmp_path: Path, capsys:
 
 def test_an_unregistered_backend_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config.file", str(configuration(tmp_path))]) == 1
-    complaint = "targets[0].backend: expected 'vllm' or 'ollama', found 'plain_counters'\n"
-    assert capsys.readouterr().err == complaint
+    known = " or ".join(f"'{backend.name}'" for backend in backends.BACKENDS)
+    assert capsys.readouterr().err == f"targets[0].backend: expected {known}, found 'plain_counters'\n"
+
+
+def test_no_backend_imports_the_http_client_before_it_is_needed() -> None:
+    code = "import sys, phasewatch.cli.main, tests.support.plain_counters; print('httpx' in sys.modules)"
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'exporter'}"}
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
 
 
 @pytest.mark.usefixtures("registered")
@@ -72,6 +82,7 @@ def test_a_recording_of_a_registered_backend_is_replayed(tmp_path: Path, capsys:
     assert main(["replay", str(path), "--format", "json"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     values = {metric["name"]: metric["value"] for metric in last["metrics"]}
+    assert "llm_saturation_state" not in values  # no queue is known
     assert {name: values[name] for name in values if name.startswith(("llm_prefill", "llm_decode"))} == {
         "llm_prefill_tokens_per_second": 800.0,
         "llm_prefill_throughput_tokens_per_second": 120.0,

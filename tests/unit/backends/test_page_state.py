@@ -1,18 +1,23 @@
 """The state of a target: what a scrape changes, and what a failure clears."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from phasewatch.analysis import window
+from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.samples import EngineSample
+from phasewatch.analysis.saturation import Saturation, advance_saturation
 from phasewatch.analysis.totals import PhaseTotals
 from phasewatch.analysis.window import EngineHistory, subtract_counters
-from phasewatch.backends.page_state import PageContext, PageState, build_snapshot, fold_failure, fold_page
+from phasewatch.backends import page_state
+from phasewatch.backends.page_state import PageContext, PageState, build_snapshot, fold_failure, fold_page, learn_facts
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.backends.vllm.totals import PAGE_RULES
 from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.config.settings import ServerSettings
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts
 from tests.support.pages import bodies, page
@@ -123,3 +128,52 @@ def test_the_increases_of_each_span_are_computed_once_per_scrape_and_not_for_the
     assert subtracted == spans
     build_snapshot(state, TARGET)
     assert (len(measured), len(subtracted)) == (2, 2)
+
+
+def test_what_depends_on_the_version_is_measured_as_soon_as_it_is_known() -> None:
+    def measure(past: EngineHistory, context: PageContext) -> PhaseTotals | None:
+        return None if context.version is None else PAGE_RULES.measure_totals(past, context)
+
+    rules, state = replace(PAGE_RULES, measure_totals=measure), PageState()
+    for index in range(3):
+        state = fold_page(state, PAGES[index], timing(float(index)), TARGET, rules)
+    (engine,) = build_snapshot(state, TARGET).engines
+    assert engine.phases == Phases()
+    learned = learn_facts(state, ServerFacts(version="0.32.0"), TARGET, rules)
+    (engine,) = build_snapshot(learned, TARGET).engines
+    assert engine.phases == next(iter(fold_pages(3).engines.values())).phases != Phases()
+    assert learned.facts.version == "0.32.0"
+    for key, analysis in learned.engines.items():
+        assert replace(analysis, phases=Phases()) == replace(state.engines[key], phases=Phases())
+
+
+def test_facts_that_come_before_the_first_page_are_kept_for_it() -> None:
+    assert learn_facts(PageState(), ServerFacts(version="0.32.0"), TARGET, PAGE_RULES).facts.version == "0.32.0"
+
+
+def test_every_configured_setting_of_the_server_precedes_the_reported_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[ServerSettings] = []
+
+    def record(*arguments: Any, server: ServerSettings, **others: Any) -> Saturation:
+        used.append(server)
+        return advance_saturation(*arguments, server=server, **others)
+
+    monkeypatch.setattr(page_state, "advance_saturation", record)
+    names = [setting.name for setting in fields(ServerSettings)]
+    reported = ServerSettings(**dict.fromkeys(names, 3))
+    state = PageState(facts=ServerFacts(version="0.32.0", server=reported))
+    for name in names:
+        target = replace(TARGET, server=ServerSettings(**{name: 7}))
+        fold_page(state, PAGES[0], timing(0.0), target, PAGE_RULES)
+        assert used[-1] == replace(reported, **{name: 7}), name
+    fold_page(state, PAGES[0], timing(0.0), TARGET, PAGE_RULES)
+    assert used[-1] == reported
+
+
+def test_a_page_that_shows_no_queue_has_no_saturation_state() -> None:
+    (key, sample), *_ = PAGES[0].engines.items()
+    for missing, is_known in ((("requests_running",), True), (("requests_running", "requests_waiting"), False)):
+        bare = replace(sample, **dict.fromkeys(missing))  # type: ignore[arg-type]
+        state = fold_page(PageState(), replace(PAGES[0], engines={key: bare}), timing(0.0), TARGET, PAGE_RULES)
+        (engine,) = build_snapshot(state, TARGET).engines
+        assert (engine.state is not None) is is_known, missing

@@ -231,6 +231,13 @@ def test_load_is_the_default_of_the_entries_of_models() -> None:
     }
 
 
+def test_a_load_that_changes_no_model_makes_no_other_target() -> None:
+    own, inherited = {"name": "a", "load": False}, {"name": "a"}
+    assert parse_probe(load=True) == parse_probe()
+    assert parse_probe(load=True, models=[own]) == parse_probe(models=[inherited])
+    assert parse_probe(load=True, models=[inherited]) != parse_probe(models=[inherited])
+
+
 def test_an_ollama_inherits_no_interval_below_its_minimum() -> None:
     text = '{"interval": "%s", "window": "10m", "targets": [%s]}'
     entry = '{"name": "o", "backend": "ollama", "url": "http://h"%s}'

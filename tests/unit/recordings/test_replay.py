@@ -9,7 +9,7 @@ import pytest
 
 from phasewatch.base.errors import RecordingError
 from phasewatch.recordings.format import RecordingReader
-from phasewatch.recordings.replay import format_json, format_openmetrics
+from phasewatch.recordings.replay import create_target, format_json, format_openmetrics
 from tests.support.pages import replayed, value
 from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
@@ -33,6 +33,11 @@ def test_a_recording_of_another_kind_of_server_is_refused_with_its_name(tmp_path
         path.write_text(json.dumps({"kind": "header", "engine": engine}))
         with pytest.raises(RecordingError, match=rf"x.jsonl:1: a recording of {text}; this version replays vllm only"):
             list(format_json(RecordingReader(path), TARGET))
+
+
+def test_a_recording_plays_a_target_of_any_name() -> None:
+    for name in ("chat", " ", "a\tb"):
+        assert create_target(RecordingReader(RESTART), name).name == name
 
 
 def test_a_failed_scrape_has_only_the_metrics_of_the_target() -> None:

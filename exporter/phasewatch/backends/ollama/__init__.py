@@ -17,7 +17,7 @@ _REPORTED_KEYS: Final = ("path", "weights", "weights_read", "kv_cache_bytes_per_
 
 
 def _create_scraper(target: Target, clock: Callable[[], float], wall_clock: Callable[[], float]) -> "Scraper":
-    from phasewatch.backends.ollama.scraper import OllamaScraper  # noqa: PLC0415  # `check` does without httpx
+    from phasewatch.backends.ollama.scraper import OllamaScraper  # noqa: PLC0415  # `--help` does without httpx
 
     return OllamaScraper(target, clock, wall_clock)
 

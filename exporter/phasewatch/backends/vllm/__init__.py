@@ -11,7 +11,7 @@ from phasewatch.config.settings import Target
 if TYPE_CHECKING:
     from phasewatch.scrape.scraper import Scraper
 
-# Scraper and client are imported when they are needed: `check` and `--help` do not import httpx.
+# Scraper and client are imported when they are needed: `--help` does not wait for httpx.
 
 
 def _create_scraper(target: Target, clock: Callable[[], float], wall_clock: Callable[[], float]) -> "Scraper":
