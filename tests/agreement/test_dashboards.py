@@ -122,7 +122,7 @@ def test_ids_and_titles_of_panels_and_ref_ids_of_queries_are_unique(board: Json)
 def test_every_panel_has_a_description_and_a_text_for_no_value(board: Json) -> None:
     for panel in iterate_panels(board):
         if panel["type"] not in {"row", "text"}:
-            assert len(panel["description"]) > 60, panel["title"]
+            assert len(panel["description"]) > 60, f"{panel['title']}: say what it shows and what to do about it"
             assert panel["fieldConfig"]["defaults"]["noValue"] not in {"", "No data"}, panel["title"]
 
 

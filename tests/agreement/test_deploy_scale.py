@@ -70,7 +70,7 @@ def test_the_recordings_of_a_server_are_those_of_the_rules() -> None:
     accounted = 2 * (1 + len(thresholds)) + states + len(set(shared) - set(past)) - 1
     counts = series()
     number, rate = counts["what the rules record of a vLLM with one engine every 15 s"]
-    assert (number, rate) == (accounted, -(-accounted // 15))
+    assert (number, rate) == (accounted, -(-accounted // 15)), "what the rules record, in docs/scale.md"
     assert f"and {len(past)} for each class of load" in PAGE
     budgets = {rule["record"] for rule in records("phasewatch-slo.yml") if "record" in rule}
     assert counts["what the rules record for error budgets"][0] == len(budgets)

@@ -99,7 +99,7 @@ def test_every_package_is_on_the_page_and_every_module_that_it_names_is_there() 
     tree = page.partition("    exporter/phasewatch/\n")[2].partition("\n\n")[0]
     for folder in sorted(path.parent for path in PACKAGE.rglob("__init__.py")):
         if folder != PACKAGE:
-            assert f"{folder.name}/" in tree, folder.relative_to(PACKAGE)
+            assert f"{folder.name}/" in tree, f"docs/architecture.md does not show {folder.relative_to(PACKAGE)}"
     for name in re.findall(r"`([a-z_]+(?:/[a-z_.]+)+)`", page):
         path = name.removeprefix("exporter/phasewatch/")
         places = (ROOT / name, PACKAGE / path, (PACKAGE / path).with_suffix(".py"), PACKAGE / "backends" / f"{path}.py")

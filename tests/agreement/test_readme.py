@@ -69,13 +69,13 @@ def test_the_number_of_series_is_that_of_the_metrics_page() -> None:
 def test_the_number_of_devices_is_that_of_the_table() -> None:
     match = re.search(r"knows some (\d+)0 devices", README)
     assert match
-    assert int(match[1]) == len(load_devices()) // 10
+    assert int(match[1]) == len(load_devices()) // 10, "the number of devices in README.md"
 
 
 def test_the_number_of_alerts_is_that_of_the_rules() -> None:
     match = re.search(r"`alerts/` has (\d+) alerts", README)
     assert match
-    assert int(match[1]) == len({alert["alert"] for alert in alerts()})
+    assert int(match[1]) == len({alert["alert"] for alert in alerts()}), "the number of alerts in README.md"
 
 
 def test_every_command_is_listed_and_nothing_else_is() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from phasewatch.backends import BACKENDS
 from phasewatch.base.errors import ConfigError
 from phasewatch.config.settings import Config, Target
 from tests.support.targets import parse_config
@@ -24,6 +25,10 @@ targets:
     probe: {enabled: true, interval: 5m}
     server: {max_num_seqs: 256, max_num_batched_tokens: 8192, api_servers: 1}
 """
+
+*_OTHERS, _LAST = (f"'{backend.name}'" for backend in BACKENDS)
+BACKENDS_KNOWN = f"{', '.join(_OTHERS)} or {_LAST}"
+"""The kinds of servers as a message lists them."""
 
 SECRET = "hunter2"  # noqa: S105  # planted, to check that it does not come out
 

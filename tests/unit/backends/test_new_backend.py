@@ -9,6 +9,7 @@ import pytest
 
 from phasewatch import backends
 from phasewatch.cli.main import main
+from tests.support.configurations import BACKENDS_KNOWN
 from tests.support.fakes import Exporter, FakeVllm
 from tests.support.paths import ROOT
 from tests.support.plain_counters import PLAIN_COUNTERS
@@ -59,8 +60,7 @@ def test_check_applies_the_rules_of_a_registered_backend(tmp_path: Path, capsys:
 
 def test_an_unregistered_backend_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config.file", str(configuration(tmp_path))]) == 1
-    known = " or ".join(f"'{backend.name}'" for backend in backends.BACKENDS)
-    assert capsys.readouterr().err == f"targets[0].backend: expected {known}, found 'plain_counters'\n"
+    assert capsys.readouterr().err == f"targets[0].backend: expected {BACKENDS_KNOWN}, found 'plain_counters'\n"
 
 
 def test_no_backend_imports_the_http_client_before_it_is_needed() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from phasewatch.base.errors import ConfigError
 from phasewatch.config.settings import Authorization, Config, TlsConfig
-from tests.support.configurations import EXAMPLE, SECRET, find_mistakes, get_target, write_target
+from tests.support.configurations import BACKENDS_KNOWN, EXAMPLE, SECRET, find_mistakes, get_target, write_target
 from tests.support.targets import load_config, load_config_or_default, new_target, parse_config
 
 ADDRESS = "expected an address such as http://127.0.0.1:8000"
@@ -74,7 +74,7 @@ targets:
         "intervall: unknown key; did you mean interval?",
         "targets[0].authorization.credentials_file: missing; this key is required",
         "targets[0].authorization.type: expected 'Bearer' or 'Basic'",
-        "targets[0].backend: expected 'vllm' or 'ollama', found 'openai'",
+        f"targets[0].backend: expected {BACKENDS_KNOWN}, found 'openai'",
         "targets[0].url: expected the server's base address; /metrics is added by itself",
         "targets[1].device.count: expected 1 or more, found 0",
         "targets[1].device.flops: expected a compute rate such as 362TFLOPS, found 1",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.configurations import SECRET, find_mistakes, parse_target, write_ollama, write_target
+from tests.support.configurations import BACKENDS_KNOWN, SECRET, find_mistakes, parse_target, write_ollama, write_target
 
 DURATION = "expected a duration such as 5s, 500ms or 1m"
 SIZE = "expected a size such as 16.06GB or 12GiB"
@@ -57,8 +57,8 @@ def test_each_mistake_in_a_key_of_a_target_has_its_message() -> None:
             {"url": "https://h", "tls_config": {"xyz": 1}},
             "tls_config.xyz: unknown key; known here: ca_file, cert_file, insecure_skip_verify, key_file",
         ),
-        ({"backend": "openai"}, "backend: expected 'vllm' or 'ollama', found 'openai'"),
-        ({"backend": None}, "backend: expected 'vllm' or 'ollama', found None"),
+        ({"backend": "openai"}, f"backend: expected {BACKENDS_KNOWN}, found 'openai'"),
+        ({"backend": None}, f"backend: expected {BACKENDS_KNOWN}, found None"),
         ({"name": 3}, "name: expected text, found 3"),
         ({"name": ""}, "name: expected a printable name that is not empty"),
         ({"name": "a\nb"}, "name: expected a printable name that is not empty"),
