@@ -81,7 +81,7 @@ class EngineAnalysis:
         cache_dtype: number format of the KV cache; None if the server does not report it.
         interval_steps: engine steps from each scrape of the window to the next.
         progress: when the engine last generated a token; None for a page that does not count tokens.
-        saturation: the saturation state after this scrape; None for a page that shows no queue.
+        saturation: the saturation state after this scrape.
     """
 
     past: EngineHistory
@@ -91,7 +91,7 @@ class EngineAnalysis:
     cache_dtype: str | None
     interval_steps: tuple[float | None, ...]
     progress: Progress | None
-    saturation: Saturation | None
+    saturation: Saturation
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +183,14 @@ def _analyse_engine(
     context = PageContext(page, page.engines[key], target.server, state.facts.version)
     recent = select_recent(past, target.saturation.memory)
     progress = advance_progress(before.progress if before else None, context.sample, past.times[-1])
-    saturation = None
-    if context.sample.requests_running is not None or context.sample.requests_waiting is not None:
-        saturation = advance_saturation(
-            before.saturation if before else None,
-            recent,
-            compute_phases(rules.measure_totals(recent, context)),
-            prompt_share=divide(compute_mean_prompt_tokens(past), rules.read_kv_cache_capacity(context)),
-            server=_combine_server_settings(target.server, state.facts.server),
-            settings=target.saturation,
-        )
+    saturation = advance_saturation(
+        before.saturation if before else None,
+        recent,
+        compute_phases(rules.measure_totals(recent, context)),
+        prompt_share=divide(compute_mean_prompt_tokens(past), rules.read_kv_cache_capacity(context)),
+        server=_combine_server_settings(target.server, state.facts.server),
+        settings=target.saturation,
+    )
     return _measure_engine(past, context, rules, progress, saturation)
 
 
@@ -201,7 +199,7 @@ def _measure_engine(
     context: PageContext,
     rules: PageRules,
     progress: Progress | None,
-    saturation: Saturation | None,
+    saturation: Saturation,
 ) -> EngineAnalysis:
     return EngineAnalysis(
         past=past,
@@ -240,6 +238,6 @@ def _build_engine_snapshot(
             interval_steps=analysis.interval_steps,
         ),
         token_stall_seconds=measure_token_stall(analysis.progress, now),
-        state=analysis.saturation.state if analysis.saturation else None,
+        state=analysis.saturation.state,
         asleep=analysis.past.newest.awake == 0,
     )

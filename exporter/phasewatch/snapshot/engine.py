@@ -21,7 +21,7 @@ class EngineSnapshot:
         load: queue and KV cache now, and their course over the window.
         ceiling: hardware limits, and how close the engine comes to them.
         token_stall_seconds: time without new tokens while requests run.
-        state: saturation state; None if the server does not expose its queue.
+        state: saturation state; None for a kind of server whose queue is not watched.
         asleep: whether the engine was put to sleep.
     """
 

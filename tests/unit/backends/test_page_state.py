@@ -168,12 +168,3 @@ def test_every_configured_setting_of_the_server_precedes_the_reported_one(monkey
         assert used[-1] == replace(reported, **{name: 7}), name
     fold_page(state, PAGES[0], timing(0.0), TARGET, PAGE_RULES)
     assert used[-1] == reported
-
-
-def test_a_page_that_shows_no_queue_has_no_saturation_state() -> None:
-    (key, sample), *_ = PAGES[0].engines.items()
-    for missing, is_known in ((("requests_running",), True), (("requests_running", "requests_waiting"), False)):
-        bare = replace(sample, **dict.fromkeys(missing))  # type: ignore[arg-type]
-        state = fold_page(PageState(), replace(PAGES[0], engines={key: bare}), timing(0.0), TARGET, PAGE_RULES)
-        (engine,) = build_snapshot(state, TARGET).engines
-        assert (engine.state is not None) is is_known, missing
