@@ -3,6 +3,7 @@
 import json
 import lzma
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -34,7 +35,11 @@ RECORDED = ModelCosts(
     attention=(AttentionCosts(4 * LAYERS * 9 * 64),),
     precision=Precision.BITS16,
 )
-PAGES = [(time, PageReader(METRIC_NAMES).read(body)) for time, body in bodies("mfu-metrics")]
+
+
+@cache
+def read_pages() -> list[tuple[float, Page]]:
+    return [(time, PageReader(METRIC_NAMES).read(body)) for time, body in bodies("mfu-metrics")]
 
 
 def find_spans() -> dict[str, tuple[float, float]]:
@@ -58,7 +63,7 @@ def compare(pages: list[tuple[float, Page]]) -> tuple[float, float]:
 
 
 def select_pages(start: float, end: float) -> list[tuple[float, Page]]:
-    return [(time, page) for time, page in PAGES if start <= time <= end]
+    return [(time, page) for time, page in read_pages() if start <= time <= end]
 
 
 RATIOS = {
@@ -80,7 +85,7 @@ def test_bytes_and_operations_are_those_that_vllm_counted() -> None:
 
 def list_windows(length: float) -> Iterator[list[tuple[float, Page]]]:
     first, last = find_spans()["c1"][0], find_spans()["c16"][1]
-    for end, _ in PAGES:
+    for end, _ in read_pages():
         if first + length <= end <= last:
             yield select_pages(end - length, end)
 

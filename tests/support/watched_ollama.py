@@ -18,8 +18,8 @@ from tests.support.simulated_ollama import URL, OllamaTransport, RecordingOllama
 from tests.support.targets import new_probe_settings, new_target
 from tests.support.timeline import Timeline
 
-TICK_SECONDS: Final = 0.5
-"""Shortest pause between two runs of a job; simulating hours with a shorter one would take minutes."""
+TICK_SECONDS: Final = 1.0
+"""Shortest pause between two runs of a job. It is four times that of `serve`, since simulated hours take long."""
 
 SCRAPE_SECONDS: Final = 10.0
 """Interval of the target: twice the default, which halves the duration of simulated hours."""
@@ -80,7 +80,8 @@ def watch(
     users: Sequence[Actor] = (),
     settings: ProbeSettings | None = None,
     *,
-    seconds: float = 3600.0,
+    seconds: float = 2400.0,
+    tick: float = TICK_SECONDS,
     seed: int = 1,
     incident: Callable[[RecordingOllama], Awaitable[None]] | None = None,
     wrap: Wrap = lambda transport: transport,
@@ -93,7 +94,8 @@ def watch(
         models: models on the server's disk.
         users: its users.
         settings: settings of the probes.
-        seconds: duration, simulated seconds.
+        seconds: duration, simulated seconds; by default long enough for seven probes of a model.
+        tick: shortest pause between two runs of a job.
         seed: seed of the scraper's jitter and prompts.
         incident: something else that happens to the server meanwhile.
         wrap: wraps the transport between the scraper and the server.
@@ -117,7 +119,7 @@ def watch(
         began, ended = timeline.clock(), asyncio.Event()
         # The devices of this machine are irrelevant to a simulated server.
         jobs = [
-            run_repeatedly(job.run, max(job.seconds, TICK_SECONDS), ended)
+            run_repeatedly(job.run, max(job.seconds, tick), ended)
             for job in scraper.list_jobs()
             if device or job.kind != "device"
         ]

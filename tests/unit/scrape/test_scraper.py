@@ -30,37 +30,47 @@ from tests.support.targets import new_target
 GOOD = body_at("single-stream", 40)
 HALF = page({"generation_tokens_total": 5}).encode()
 
-BAD: list[tuple[str, Behaviour, Reason]] = [
-    ("a server that never answers", hangs, Reason.TIMEOUT),
-    ("a server that sends a byte now and then", drips, Reason.TIMEOUT),
-    ("an internal error", answers(b"oops", status="500 Internal Server Error"), Reason.HTTP_STATUS),
-    ("a server still loading", answers(b"", status="503 Service Unavailable"), Reason.HTTP_STATUS),
-    ("no such path", answers(b"", status="404 Not Found"), Reason.HTTP_STATUS),
-    ("a redirect", answers(b"", "Location: http://127.0.0.1:1/", status="302 Found"), Reason.HTTP_STATUS),
-    ("a missing key", answers(b'{"error":"Unauthorized"}', status="401 Unauthorized"), Reason.AUTH),
-    ("a wrong key", answers(b"", status="403 Forbidden"), Reason.AUTH),
-    ("a web page", answers(b"<!doctype html>\n<html></html>\n"), Reason.PARSE),
-    ("a page cut inside a line", answers(GOOD[:20_000].encode().rstrip(b"\n")), Reason.PARSE),
-    ("a body shorter than promised", sends(b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n# half"), Reason.PARSE),
-    ("chunks without an end", sends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n# hal"), Reason.PARSE),
-    ("a page of 200 MB", floods, Reason.TOO_LARGE),
-    ("a compressed page of 200 MB", answers(bomb(), "Content-Encoding: gzip"), Reason.TOO_LARGE),
-    ("a broken compression", answers(b"no gzip", "Content-Encoding: gzip"), Reason.PARSE),
-    ("half a compression", answers(bomb()[:500], "Content-Encoding: gzip"), Reason.PARSE),
-    ("an unknown encoding", answers(b"?", "Content-Encoding: br"), Reason.PARSE),
-    ("invalid UTF-8", answers(HALF + b"# \xff\n"), Reason.PARSE),
-    ("a counter that is no number", answers(HALF.replace(b" 5", b" NaN")), Reason.PARSE),
-    ("an infinite counter", answers(HALF.replace(b" 5", b" +Inf")), Reason.PARSE),
-    ("a negative counter", answers(HALF.replace(b" 5", b" -5")), Reason.PARSE),
-    ("a series given twice", answers(HALF + HALF), Reason.PARSE),
-    ("a page of python_* only", answers(b'python_info{version="3.12"} 1.0\n'), Reason.NO_METRICS),
-    ("an empty page", answers(b""), Reason.NO_METRICS),
-    ("a connection that breaks", resets, Reason.CONNECT),
-    ("a refusal in an unknown encoding", answers(b"?", "Content-Encoding: br", status="401 No"), Reason.AUTH),
-    ("two compressed pages in one", answers(2 * gzip.compress(HALF), "Content-Encoding: gzip"), Reason.PARSE),
-    ("a server that hangs up at once", sends(b""), Reason.CONNECT),
-    ("something that is not HTTP", sends(b"SSH-2.0-OpenSSH_9.2\r\n"), Reason.CONNECT),
-]
+
+def list_misbehaviours() -> list[tuple[str, Behaviour, Reason]]:
+    return [
+        ("a server that never answers", hangs, Reason.TIMEOUT),
+        ("a server that sends a byte now and then", drips, Reason.TIMEOUT),
+        ("an internal error", answers(b"oops", status="500 Internal Server Error"), Reason.HTTP_STATUS),
+        ("a server still loading", answers(b"", status="503 Service Unavailable"), Reason.HTTP_STATUS),
+        ("no such path", answers(b"", status="404 Not Found"), Reason.HTTP_STATUS),
+        ("a redirect", answers(b"", "Location: http://127.0.0.1:1/", status="302 Found"), Reason.HTTP_STATUS),
+        ("a missing key", answers(b'{"error":"Unauthorized"}', status="401 Unauthorized"), Reason.AUTH),
+        ("a wrong key", answers(b"", status="403 Forbidden"), Reason.AUTH),
+        ("a web page", answers(b"<!doctype html>\n<html></html>\n"), Reason.PARSE),
+        ("a page cut inside a line", answers(GOOD[:20_000].encode().rstrip(b"\n")), Reason.PARSE),
+        (
+            "a body shorter than promised",
+            sends(b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n# half"),
+            Reason.PARSE,
+        ),
+        (
+            "chunks without an end",
+            sends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n# hal"),
+            Reason.PARSE,
+        ),
+        ("a page of 200 MB", floods, Reason.TOO_LARGE),
+        ("a compressed page of 200 MB", answers(bomb(), "Content-Encoding: gzip"), Reason.TOO_LARGE),
+        ("a broken compression", answers(b"no gzip", "Content-Encoding: gzip"), Reason.PARSE),
+        ("half a compression", answers(bomb()[:500], "Content-Encoding: gzip"), Reason.PARSE),
+        ("an unknown encoding", answers(b"?", "Content-Encoding: br"), Reason.PARSE),
+        ("invalid UTF-8", answers(HALF + b"# \xff\n"), Reason.PARSE),
+        ("a counter that is no number", answers(HALF.replace(b" 5", b" NaN")), Reason.PARSE),
+        ("an infinite counter", answers(HALF.replace(b" 5", b" +Inf")), Reason.PARSE),
+        ("a negative counter", answers(HALF.replace(b" 5", b" -5")), Reason.PARSE),
+        ("a series given twice", answers(HALF + HALF), Reason.PARSE),
+        ("a page of python_* only", answers(b'python_info{version="3.12"} 1.0\n'), Reason.NO_METRICS),
+        ("an empty page", answers(b""), Reason.NO_METRICS),
+        ("a connection that breaks", resets, Reason.CONNECT),
+        ("a refusal in an unknown encoding", answers(b"?", "Content-Encoding: br", status="401 No"), Reason.AUTH),
+        ("two compressed pages in one", answers(2 * gzip.compress(HALF), "Content-Encoding: gzip"), Reason.PARSE),
+        ("a server that hangs up at once", sends(b""), Reason.CONNECT),
+        ("something that is not HTTP", sends(b"SSH-2.0-OpenSSH_9.2\r\n"), Reason.CONNECT),
+    ]
 
 
 class Clock:
@@ -121,7 +131,7 @@ def test_every_misbehaviour_has_its_reason_and_does_not_affect_another_target() 
             assert well.get_snapshot().engines[0].phases.decode_throughput_tokens_per_second == 0, name
             await asyncio.gather(sick.close(), well.close())
 
-    for name, behave, reason in BAD:
+    for name, behave, reason in list_misbehaviours():
         logs = run(partial(scrape, name, behave, reason))
         lines = [(line["event"], line["target"], line["reason"]) for line in logs]
         assert lines == [("target down", "chat", reason.value)], name

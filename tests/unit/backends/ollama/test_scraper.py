@@ -12,7 +12,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from phasewatch.backends.ollama.scraper import OllamaScraper
+from phasewatch.backends.ollama.scraper import PROBE_TICK, OllamaScraper
 from phasewatch.config.settings import DeviceSettings
 from phasewatch.demo.ollama.go_time import SECOND, format_timestamp
 from phasewatch.demo.ollama.harm_ledger import Harm
@@ -157,7 +157,7 @@ def test_an_hour_of_probes_harms_no_user(seed: int, keep_alive: str | int | None
         build_user(seed, "a:latest", keep_alive=keep_alive),
         build_user(seed + 100, "b:latest", keep_alive=keep_alive),
     ]
-    watched = watch([A, B], users, seed=seed)
+    watched = watch([A, B], users, seconds=3600, seed=seed)
     assert_nobody_harmed(watched, probes=5)
     assert len([answer for user in users for answer in user.responses if answer["done"]]) > 50
     measured = {model: bool(watched.values(DECODE, model_name=model)) for model in ("a:latest", "b:latest")}
@@ -419,7 +419,7 @@ LOADING: Final = new_probe_settings(models={"a": new_model_probe(load=True)})
 
 
 def test_a_loadable_model_is_loaded_on_an_empty_server_timed_and_measured() -> None:
-    watched = watch([A, B], [], LOADING, seconds=290)
+    watched = watch([A, B], [], LOADING, seconds=290, tick=PROBE_TICK)
     assert [event.model for event in watched.ollama.ledger.select(Harm.LOAD)] == ["a:latest"]
     assert not watched.ollama.ledger.select(Harm.EVICTION, Harm.RELOAD, Harm.KEEP_ALIVE)
     assert watched.last("llm_model_load_duration_seconds", model_name="a:latest") == pytest.approx(2.0, abs=0.01)
@@ -507,7 +507,7 @@ def test_an_expiry_that_moves_during_a_probe_is_not_taken_for_a_users() -> None:
 
     often = new_probe_settings(interval=10, budget=0.5)
     watched = watch([SLOW], [once(pause=0.1, keep_alive="5m")], often, seconds=1200, wrap=wrap)
-    assert moving[0].moved >= 10
+    assert moving[0].moved >= 5
     assert_harmless(watched.ollama.ledger, probes=10)
     assert skips(watched)["users_gone"] >= 1
 
@@ -621,7 +621,7 @@ def test_a_server_that_was_down_is_measured_again_afterwards() -> None:
     watched = watch([A], [once()], seconds=2400, wrap=during(600, 1200, refuse))
     down = [time for time, up in watched.values("llm_target_up") if not up]
     assert min(down) == pytest.approx(600, abs=SCRAPE_SECONDS + SAMPLE_SECONDS)
-    assert max(down) == pytest.approx(1200, abs=15)
+    assert max(down) == pytest.approx(1200, abs=SCRAPE_SECONDS + SAMPLE_SECONDS)
     times = [time for time, _ in watched.values(DECODE) if min(down) <= time <= max(down)]
     assert times == []
     assert watched.last(DECODE) == pytest.approx(1 / 0.003)
