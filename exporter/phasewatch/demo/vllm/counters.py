@@ -187,7 +187,8 @@ class Counters:
     def count_token(self, sequence: Sequence, now: float) -> None:
         """Count an output token, before the sequence is updated. Preemptions are counted with the next token."""
         self._add("generation_tokens", 1)
-        self._add("num_preemptions", sequence.preemptions - sequence.counted_preemptions)
+        if sequence.preemptions > sequence.counted_preemptions:
+            self._add("num_preemptions", sequence.preemptions - sequence.counted_preemptions)
         if sequence.generated > 0:
             self.histograms["inter_token_latency_seconds"].observe(now - sequence.last_token_at)
             return

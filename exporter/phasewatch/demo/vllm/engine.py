@@ -158,9 +158,10 @@ class Engine:
 
 
 def _sum_work(parts: list[StepPart]) -> StepWork:
-    return StepWork(
-        tokens=sum(part.new for part in parts),
-        outputs=sum(part.yields for part in parts),
-        held=sum(part.before + part.new for part in parts),
-        attended=sum(part.new * (part.before + part.new / 2) for part in parts),
-    )
+    tokens, outputs, held, attended = 0, 0, 0, 0.0
+    for _, before, new, _, yields in parts:
+        tokens += new
+        outputs += yields
+        held += before + new
+        attended += new * (before + new / 2)
+    return StepWork(tokens, outputs, held, attended)
