@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 # Not for the system tests: they start programs that need the cores themselves.
-PARALLEL := --numprocesses auto --dist worksteal
+PARALLEL := --numprocesses auto --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install run demo check test coverage lint format alerts dashboards deploy graph bench clean
