@@ -276,7 +276,7 @@ def test_an_unreachable_exporter_is_announced_until_it_is_back(visit: Open) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "text"),
     [
         ({"status": 503, "body": "busy"}, "answer 503"),
         ({"status": 200, "body": "<main>Who are you?</main></html>", "content_type": "text/html"}, "not this page"),
