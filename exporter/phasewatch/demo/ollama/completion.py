@@ -6,7 +6,6 @@ covers one token less than `eval_count`, and is 1 microsecond for a single token
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +45,7 @@ class Completion:
 
 
 def simulate_completion(
-    model: Model, request: GenerateRequest, num_ctx: int, cached_words: Sequence[str], *, warm: bool
+    model: Model, request: GenerateRequest, num_ctx: int, cached_words: tuple[str, ...], *, warm: bool
 ) -> Completion:
     """The completion of a request.
 
@@ -83,9 +82,12 @@ def simulate_completion(
     )
 
 
-def _count_common_words(words: Sequence[str], others: Sequence[str]) -> int:
+def _count_common_words(words: tuple[str, ...], others: tuple[str, ...]) -> int:
+    shorter = min(len(words), len(others))
+    if words[:shorter] == others[:shorter]:  # a conversation that goes on
+        return shorter
     differences = (index for index, (word, other) in enumerate(zip(words, others, strict=False)) if word != other)
-    return next(differences, min(len(words), len(others)))
+    return next(differences)
 
 
 def _count_tokens(model: Model, words: int) -> int:
