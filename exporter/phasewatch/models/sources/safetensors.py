@@ -117,15 +117,6 @@ def read_tensors(folder: Path, index: WeightIndex | None) -> tuple[Tensor, ...] 
     return tuple(tensors.values())
 
 
-def read_header(path: Path) -> tuple[Tensor, ...]:
-    """The tensors of one file.
-
-    Raises:
-        ModelError: it cannot be read, or its header is inconsistent with itself or with the size of the file.
-    """
-    return _parse_header(path, *_read_header_text(path))
-
-
 def _read_header_text(path: Path) -> tuple[bytes, int]:
     """The header of a file as JSON text, and the number of data bytes after it."""
     try:

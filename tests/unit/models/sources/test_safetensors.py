@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from phasewatch.models.errors import ModelError
 from phasewatch.models.shape.tensors import Tensor
 from phasewatch.models.sources import safetensors
-from phasewatch.models.sources.safetensors import WeightIndex, read_header, read_index, read_tensors
+from phasewatch.models.sources.safetensors import WeightIndex, read_index, read_tensors
 from tests.support.model_folders import refusal, write_header, write_json, write_tensors
 
 INDEX = "model.safetensors.index.json"
+
+
+def read_file(path: Path) -> tuple[Tensor, ...]:
+    """The tensors of the only weight file of a folder."""
+    tensors = read_tensors(path.parent, None)
+    assert tensors is not None
+    return tensors
 
 
 def entry(dtype: object = "BF16", shape: object = (2, 3), offsets: object = (0, 12)) -> dict[str, Any]:
@@ -26,7 +33,7 @@ def write_index(folder: Path, files: object, **metadata: object) -> None:
 
 def test_a_header_lists_every_tensor_with_its_size(tmp_path: Path) -> None:
     path = write_tensors(tmp_path / "m.safetensors", {"a": ("BF16", (2, 3)), "b": ("F32", ()), "c": ("F8_E4M3", (5,))})
-    assert read_header(path) == (Tensor("a", (2, 3), 12, 6), Tensor("b", (), 4, 1), Tensor("c", (5,), 5, 5))
+    assert read_file(path) == (Tensor("a", (2, 3), 12, 6), Tensor("b", (), 4, 1), Tensor("c", (5,), 5, 5))
 
 
 def test_packed_elements_have_unknown_parameters_and_scales_have_none(tmp_path: Path) -> None:
@@ -43,7 +50,7 @@ def test_packed_elements_have_unknown_parameters_and_scales_have_none(tmp_path: 
             "l.weight.quant_state.bitsandbytes__nf4": ("U8", (8,)),
         },
     )
-    assert [tensor.parameters for tensor in read_header(path)] == [None, None, 0, 0, 0, 0, 0, 0]
+    assert [tensor.parameters for tensor in read_file(path)] == [None, None, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_header_of_4_gigabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -52,7 +59,7 @@ def test_a_header_of_4_gigabytes_is_refused_before_it_is_read(tmp_path: Path) ->
         file.write((4 * 2**30).to_bytes(8, "little"))
         file.truncate(5 * 2**30)
     with pytest.raises(ModelError) as refused:
-        read_header(path)
+        read_file(path)
     assert str(refused.value) == f"{path}: a header of 4294967296 bytes is longer than the format allows"
 
 
@@ -60,9 +67,9 @@ def test_a_file_shorter_than_its_header_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"\x05", (100).to_bytes(8, "little") + b"{}"):
         path = tmp_path / "m.safetensors"
         path.write_bytes(content)
-        assert re.search(
-            r"too short for its header of \d+ bytes: is the file complete\?$", refusal(read_header, path)
-        ), content
+        assert re.search(r"too short for its header of \d+ bytes: is the file complete\?$", refusal(read_file, path)), (
+            content
+        )
 
 
 def test_a_header_that_contradicts_itself_or_its_file_is_refused(tmp_path: Path) -> None:
@@ -92,7 +99,7 @@ def test_a_header_that_contradicts_itself_or_its_file_is_refused(tmp_path: Path)
     ]
     for document, expected in cases:
         path = write_header(tmp_path / "m.safetensors", document, 12)
-        message = refusal(read_header, path)
+        message = refusal(read_file, path)
         assert message.startswith(f"{path}{expected}"), expected
 
 
@@ -103,7 +110,7 @@ def test_any_short_content_of_a_file_is_refused_with_its_path(tmp_path: Path, co
     for file_content in (content, len(content).to_bytes(8, "little") + content):
         path.write_bytes(file_content)
         with pytest.raises(ModelError, match=str(path)):
-            read_header(path)
+            read_file(path)
 
 
 def test_an_index_gives_the_total_and_the_files(tmp_path: Path) -> None:
