@@ -1,7 +1,7 @@
-"""The import graph of the package, as the rooms of docs/architecture.md: `python scripts/import_graph.py` prints it.
+"""The import graph of the package, as the rooms of docs/architecture.md.
 
 A room is a layer, or a package inside one; a layer may import only the layers below it. `make graph` writes the picture
-into docs/architecture.md.
+into docs/architecture.md; `python scripts/import_graph.py --print` only prints it.
 """
 # ruff: noqa: INP001, T201  # a script that prints
 

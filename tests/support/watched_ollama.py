@@ -82,6 +82,8 @@ def watch(
     *,
     seconds: float = 2400.0,
     tick: float = TICK_SECONDS,
+    interval: float = SCRAPE_SECONDS,
+    sample: float = SAMPLE_SECONDS,
     seed: int = 1,
     incident: Callable[[RecordingOllama], Awaitable[None]] | None = None,
     wrap: Wrap = lambda transport: transport,
@@ -96,6 +98,8 @@ def watch(
         settings: settings of the probes.
         seconds: duration, simulated seconds; by default long enough for seven probes of a model.
         tick: shortest pause between two runs of a job.
+        interval: interval of the target.
+        sample: seconds between two readings of /metrics.
         seed: seed of the scraper's jitter and prompts.
         incident: something else that happens to the server meanwhile.
         wrap: wraps the transport between the scraper and the server.
@@ -109,7 +113,7 @@ def watch(
         "o",
         "ollama",
         URL,
-        interval=SCRAPE_SECONDS,
+        interval=interval,
         probe=settings or new_probe_settings(),
         device=device or DeviceSettings(),
     )
@@ -126,7 +130,7 @@ def watch(
         incidents = [incident(watched.ollama)] if incident else []
         tasks = [asyncio.ensure_future(one) for one in (*jobs, *(user.live(transport) for user in users), *incidents)]
         while timeline.clock() - began < seconds:
-            await asyncio.sleep(SAMPLE_SECONDS)
+            await asyncio.sleep(sample)
             watched.readings.append((timeline.clock() - began, read_metrics(scraper)))
         ended.set()  # so that a job that is interrupted by `close` does not start again
         await scraper.close()

@@ -133,20 +133,18 @@ def fold_failure(state: PageState, error: ScrapeError, timing: ScrapeTiming) -> 
 def learn_facts(state: PageState, facts: ServerFacts, target: Target, rules: PageRules) -> PageState:
     """The state once more is known of the server: what depends on its version is measured again."""
     page = state.window.newest
-    engines = (
-        {}
-        if page is None
-        else {
-            key: _measure_engine(
-                analysis.past,
-                PageContext(page, page.engines[key], target.server, facts.version),
-                rules,
-                analysis.progress,
-                analysis.saturation,
-            )
-            for key, analysis in state.engines.items()
-        }
-    )
+    if page is None:
+        return replace(state, facts=facts)
+    engines = {
+        key: _measure_engine(
+            analysis.past,
+            PageContext(page, page.engines[key], target.server, facts.version),
+            rules,
+            analysis.progress,
+            analysis.saturation,
+        )
+        for key, analysis in state.engines.items()
+    }
     return replace(state, facts=facts, engines=engines)
 
 

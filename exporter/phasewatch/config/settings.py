@@ -81,7 +81,7 @@ class ProbeSettings:
         long_interval: time between two long probes of a model.
         timeout: time within which a response must be complete.
         budget: largest share of the time that probes may take, above 0.
-        load: default of `load` for the entries of `models`; not compared, since they have it.
+        load: default of `load` for the entries of `models`. They have it already, so it does not count in a comparison.
         models: settings of single models by name.
     """
 

@@ -12,7 +12,7 @@ from phasewatch.demo.vllm.simulation import SimulatedVllm
 from phasewatch.metrics.collector import TABLE
 from tests.support.simulated_vllm import CREATED, build_target, scrape
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2, 3, 4, 5)
 
 LONG_ANSWERS_START = 160.0
 """Start of the act whose state depends most on chance, in the cycle."""
