@@ -3,6 +3,7 @@
 import json
 import lzma
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from phasewatch.config.settings import ServerSettings
 from phasewatch.recordings.format import RecordingReader
@@ -30,13 +31,15 @@ def body_at(name: str, time: float) -> str:
     return next(body for t, body in bodies(name) if t >= time)
 
 
-def replayed(name: str, *, window: float = 60.0, api_servers: int | None = None) -> Iterator[tuple[float, Metrics]]:
+def replayed(
+    name: str, *, folder: Path = RECORDINGS, window: float = 60.0, api_servers: int | None = None
+) -> Iterator[tuple[float, Metrics]]:
     """What /metrics shows after each scrape of a recording."""
     target = new_target(
         "recording", "vllm", "http://recording.invalid", window=window, server=ServerSettings(api_servers=api_servers)
     )
     series: dict[Series, Series] = {}  # one object for each series, so that whole replays can be kept
-    for line in format_json(RecordingReader(RECORDINGS / f"{name}.jsonl.xz"), target):
+    for line in format_json(RecordingReader(folder / f"{name}.jsonl.xz"), target):
         document = json.loads(line)
         metrics = {}
         for metric in document["metrics"]:

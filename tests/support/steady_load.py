@@ -1,6 +1,6 @@
 """The window of a vLLM engine under a steady load, built from the numbers that a published benchmark reports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phasewatch.analysis.ceiling import Ceiling, compute_ceiling
 from phasewatch.analysis.phases import compute_phases
@@ -78,8 +78,9 @@ def measured(
     past: EngineHistory, device: DeviceFacts, model: ModelCosts, *, engines: int = 1, one_api_server: bool = True
 ) -> Ceiling:
     """The ceiling metrics over a window of a vLLM."""
-    page = Page(1.0 if one_api_server else None, False, {EngineKey("m", "0"): past.newest})
-    context = PageContext(page, past.newest, ServerSettings(), "0.32.0")
+    newest = replace(past.newest, created=1.0 if one_api_server else None)
+    page = Page(None, False, {EngineKey("m", "0"): newest})
+    context = PageContext(page, newest, ServerSettings(), "0.32.0", None)
     return compute_ceiling(
         past,
         compute_phases(PAGE_RULES.measure_totals(past, context)),

@@ -1,10 +1,9 @@
-"""Queue and KV cache of an engine, and token stalls, which no histogram shows while they last."""
+"""Queue and KV cache of an engine, now and over its window, and how many more requests fit into the cache."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from phasewatch.analysis.samples import EngineSample
 from phasewatch.analysis.window import EngineHistory
 from phasewatch.base.optional import divide, multiply
 
@@ -27,33 +26,17 @@ class Load:
     kv_cache_next_request_fits: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """When an engine last generated a token, to the precision of the scrapes.
-
-    Attributes:
-        tokens: tokens generated so far.
-        running: whether requests run.
-        since: monotonic time of the first scrape with this number of tokens, or of the first one with running requests.
-        watched: whether there was a scrape before that one; otherwise `since` is not meaningful.
-    """
-
-    tokens: float
-    running: bool
-    since: float
-    watched: bool
-
-
-def measure_load(past: EngineHistory, capacity: float | None) -> Load:
+def measure_load(past: EngineHistory, capacity: float | None, hit_ratio: float | None = None) -> Load:
     """Queue and KV cache of an engine, now and over its window.
 
     Args:
         past: the window, scrape by scrape.
         capacity: capacity of the KV cache in tokens; None if unknown.
+        hit_ratio: share of the prompt tokens of the window that were found in the prefix cache; None if unknown.
     """
     now = past.newest
     used = multiply(capacity, now.kv_cache_usage)
-    headroom = _compute_headroom(capacity, used, compute_mean_prompt_tokens(past))
+    prompt = compute_mean_prompt_tokens(past)
     waiting = [
         (time, sample.requests_waiting)
         for time, sample in zip(past.times, past.samples, strict=True)
@@ -70,8 +53,8 @@ def measure_load(past: EngineHistory, capacity: float | None) -> Load:
         kv_cache_used_tokens=used,
         context_tokens=divide(used, now.requests_running),
         preemptions_per_second=divide(past.growth.preemptions, past.seconds),
-        kv_cache_headroom_requests=headroom,
-        kv_cache_next_request_fits=None if headroom is None else float(headroom >= 1),
+        kv_cache_headroom_requests=_compute_headroom(past, capacity, prompt, hit_ratio),
+        kv_cache_next_request_fits=_fits(capacity, used, prompt),
     )
 
 
@@ -85,14 +68,39 @@ def compute_mean_prompt_tokens(past: EngineHistory) -> float | None:
     return None
 
 
-def _compute_headroom(capacity: float | None, used: float | None, prompt: float | None) -> float | None:
-    """Number of further requests of mean prompt length that fit into the cache.
+def _compute_mean_output_tokens(past: EngineHistory) -> float | None:
+    """Mean output length of the requests that finished in the window, or else since the server started."""
+    for sample in (past.growth, past.newest):
+        outputs = sample.request_output_tokens
+        mean = divide(outputs.sum, outputs.count) if outputs else None
+        if mean is not None:
+            return mean
+    return None
 
-    Assumes that a request is admitted once its whole prompt fits (vLLM 0.22).
+
+def _compute_headroom(
+    past: EngineHistory, capacity: float | None, prompt: float | None, hit_ratio: float | None
+) -> float | None:
+    """Number of further requests that fit into the cache until they finish, at least 0; None if unknown.
+
+    A request takes its prompt, without the part that it shares with others, and its output. That of a mean request is
+    taken from those that finished, or from those that run if they hold more already: long requests finish last. The
+    running requests grow to that size, and those that wait come before any further one.
     """
+    now, output = past.newest, _compute_mean_output_tokens(past)
+    if capacity is None or now.kv_cache_usage is None or prompt is None or output is None:
+        return None
+    used, running, waiting = capacity * now.kv_cache_usage, now.requests_running or 0.0, now.requests_waiting or 0.0
+    size = max(prompt * (1 - (hit_ratio or 0.0)) + output, divide(used, running) or 0.0)
+    free = capacity - max(used, running * size) - waiting * size
+    return max(0.0, float(math.floor(free / size))) if size > 0 else None
+
+
+def _fits(capacity: float | None, used: float | None, prompt: float | None) -> float | None:
+    """1 if a whole prompt of mean length finds room now, which admits its request (vLLM 0.22), otherwise 0."""
     if capacity is None or used is None or prompt is None:
         return None
-    return math.floor((capacity - used) / prompt)
+    return float(capacity - used >= prompt)
 
 
 def _find_peak(values: Iterable[float | None]) -> float | None:
@@ -107,27 +115,3 @@ def fit_slope(points: list[tuple[float, float]]) -> float | None:
     mean_value = sum(value for _, value in points) / len(points)
     spread = sum((time - mean_time) ** 2 for time, _ in points)
     return divide(sum((time - mean_time) * (value - mean_value) for time, value in points), spread)
-
-
-def advance_progress(before: Progress | None, sample: EngineSample, time: float) -> Progress | None:
-    """The progress after one more scrape; None for a page that does not count tokens."""
-    tokens = sample.generation_tokens
-    if tokens is None:
-        return None
-    running = bool(sample.requests_running)
-    if before is None:
-        return Progress(tokens, running, time, watched=False)
-    if tokens == before.tokens and before.running:
-        return Progress(tokens, running, before.since, watched=True)
-    return Progress(tokens, running, time, watched=True)
-
-
-def measure_token_stall(progress: Progress | None, now: float) -> float | None:
-    """Seconds for which requests have been running without a new token; None while nothing runs.
-
-    The last token may have come at any time since the previous scrape, so the true stall is up to one interval longer.
-    Counting starts when requests start to run: time in which the engine was idle is not a stall.
-    """
-    if progress is None or not progress.running or not progress.watched:
-        return None
-    return now - progress.since

@@ -67,6 +67,7 @@ class EngineSample:
     prefill_time: Histogram | None = None
     request_latency: Histogram | None = None
     request_prompt_tokens: Histogram | None = None
+    request_output_tokens: Histogram | None = None
     request_computed_tokens: Histogram | None = None
     cache_config: Mapping[str, str] = field(default_factory=dict)
 

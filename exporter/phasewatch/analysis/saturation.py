@@ -6,6 +6,9 @@ prefill, or by something else. A preemption is counted only when the preempted r
 to 0.32). So the state is computed from what the engine did in the last few seconds (`SaturationSettings.memory`), and
 is then kept for a minimum time (`SaturationSettings.hysteresis`).
 
+A limit is named only if something on the page shows it: slots are the limit if all that were ever in use are in use,
+and prefill is if prompts are being computed. An engine that has requests and does nothing has no limit: it is stuck.
+
 Pure: times come with the scrapes.
 """
 
@@ -14,6 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from phasewatch.analysis.phases import Phases
+from phasewatch.analysis.progress import Progress, has_worked, list_work, measure_inactivity
 from phasewatch.analysis.samples import EngineSample
 from phasewatch.analysis.window import EngineHistory, subtract_counters
 from phasewatch.base.optional import divide
@@ -60,6 +64,18 @@ PINNED_SHARE: Final = 1 / 3
 """Share of the scrapes that must see the highest number of running requests for it to be a limit."""
 
 
+IN_PREFILL: Final = 0.5
+"""Mean number of running requests that do not decode from which at least one of them is in prefill."""
+
+SLOTS_IN_USE: Final = 0.9
+"""Share of the most requests ever seen running from which slots count as taken. Scrapes that are few do not always see
+the highest number again."""
+
+
+_ROUNDING: Final = 1e-6
+"""Seconds by which the difference of two clock readings may be too small."""
+
+
 @dataclass(frozen=True, slots=True)
 class Saturation:
     """The state of an engine.
@@ -67,49 +83,61 @@ class Saturation:
     Attributes:
         state: as reported, after hysteresis.
         since: monotonic time at which it began.
-        blocked_since: monotonic time since which requests have been waiting while nothing runs; None if they do not.
     """
 
     state: SaturationState
     since: float
-    blocked_since: float | None
 
 
 def advance_saturation(
     before: Saturation | None,
     past: EngineHistory,
     phases: Phases,
+    progress: Progress | None,
     *,
     prompt_share: float | None,
     server: ServerSettings,
     settings: SaturationSettings,
-) -> Saturation:
-    """The saturation after one more scrape.
+) -> Saturation | None:
+    """The saturation after one more scrape; None if the page does not show the queue of an engine that has worked.
 
     Args:
         before: the saturation after the previous scrape; None after a start or a restart.
         past: the engine's recent history, see `select_recent`.
         phases: both phases over that history.
+        progress: the engine's work after this scrape; None if the page does not count it.
         prompt_share: share of the KV cache that a prompt of mean length needs; None if unknown.
         server: the server's settings, where known.
         settings: thresholds of the target.
     """
     now = past.times[-1]
-    blocked_since = _find_blocked_since(before, past)
-    if blocked_since is not None and now - blocked_since >= settings.stuck_after:
+    if not _shows_queue(past):
+        return None
+    inactivity = measure_inactivity(progress, now)
+    if inactivity is not None and inactivity >= settings.stuck_after - _ROUNDING:
         state = SaturationState.STUCK
     else:
         state = judge_state(
             past,
             phases,
             prompt_share=prompt_share,
+            most_running=progress.most_running if progress else 0.0,
             server=server,
             settings=settings,
             saturated=before is not None and before.state not in CALM,
         )
     if before is None or (state is not before.state and now - before.since >= settings.hysteresis):
-        return Saturation(state, now, blocked_since)
-    return Saturation(before.state, before.since, blocked_since)
+        return Saturation(state, now)
+    return before
+
+
+def _shows_queue(past: EngineHistory) -> bool:
+    """Whether the waiting requests are known. A multiprocess page has no gauges before the first step (vLLM 0.8 to
+    0.32); an engine that has never worked is idle without them.
+    """
+    if any(sample.requests_waiting is not None for sample in past.samples):
+        return True
+    return not any(count for _, count in list_work(past.newest))
 
 
 def select_recent(past: EngineHistory, memory: float) -> EngineHistory:
@@ -125,6 +153,7 @@ def judge_state(
     phases: Phases,
     *,
     prompt_share: float | None,
+    most_running: float,
     server: ServerSettings,
     settings: SaturationSettings,
     saturated: bool = False,
@@ -135,6 +164,7 @@ def judge_state(
         past: the engine's recent history.
         phases: both phases over that history.
         prompt_share: share of the KV cache that a prompt of mean length needs; None if unknown.
+        most_running: most requests seen running since the server started.
         server: the server's settings, where known.
         settings: thresholds of the target.
         saturated: whether the engine was saturated at the previous scrape. A queue begins when three consecutive
@@ -149,13 +179,14 @@ def judge_state(
         return SaturationState.PREEMPTING
     last = past.samples[-CONFIRMING_SCRAPES:]
     if not _has_queue(last, saturated=saturated):
-        return SaturationState.HEALTHY if busy or growth.generation_tokens else SaturationState.IDLE
+        worked = has_worked(past.samples[0], past.newest)
+        return SaturationState.HEALTHY if busy or worked else SaturationState.IDLE
     if peak is not None and 1 - peak < max(prompt_share or 0.0, settings.kv_cache_free):
         return SaturationState.KV_CACHE_FULL
     deferred = [divide(sample.requests_deferred or 0.0, _count_waiting(sample)) or 0.0 for sample in last]
     if min(deferred) > settings.deferred_share or _is_inactive(past):
         return SaturationState.DEFERRED
-    return _find_limit(past, phases, server, settings)
+    return _find_limit(past, phases, most_running, server, settings)
 
 
 def _has_queue(last: tuple[EngineSample, ...], *, saturated: bool) -> bool:
@@ -183,7 +214,7 @@ def _is_preempting(past: EngineHistory, peak: float | None) -> bool:
 
 
 def _is_inactive(past: EngineHistory) -> bool:
-    """Whether nothing runs and no token is generated while requests wait.
+    """Whether nothing runs and no work is done while requests wait.
 
     A page shows the running requests as of the end of the last step. If all of them ended in it, the page shows 0
     during the whole next step, which may be a long prefill; hence the wait of `LONGEST_STEP`.
@@ -193,13 +224,21 @@ def _is_inactive(past: EngineHistory) -> bool:
         return False
     while start > 0 and past.times[start - 1] >= past.times[-1] - LONGEST_STEP:
         start -= 1
-    return not subtract_counters(past.samples[start], past.samples[-1]).generation_tokens
+    return not has_worked(past.samples[start], past.newest)
 
 
 def _find_limit(
-    past: EngineHistory, phases: Phases, server: ServerSettings, settings: SaturationSettings
+    past: EngineHistory,
+    phases: Phases,
+    most_running: float,
+    server: ServerSettings,
+    settings: SaturationSettings,
 ) -> SaturationState:
-    """Whether slots or prefill are the limit, for requests that wait for capacity while the cache has room."""
+    """The limit, slots or prefill, for requests that wait for capacity while the cache has room.
+
+    If slots are free and no prompt is being computed, nothing on the page explains the queue: then the requests wait
+    for something else, as deferred ones do.
+    """
     budget = divide(phases.step_tokens, server.max_num_batched_tokens)
     if budget is not None and budget >= settings.step_budget_share:
         return SaturationState.PREFILL_LIMITED
@@ -209,11 +248,21 @@ def _find_limit(
             full = (_compute_prefill_share(past, phases) or 0.0) >= settings.prefill_share
         if full:
             return SaturationState.PREFILL_LIMITED
-    return (
-        SaturationState.PREFILL_LIMITED
-        if _slots_are_free(past, server.max_num_seqs)
-        else SaturationState.CONCURRENCY_LIMITED
-    )
+    if not _slots_are_free(past, server.max_num_seqs, most_running):
+        return SaturationState.CONCURRENCY_LIMITED
+    return SaturationState.PREFILL_LIMITED if _computes_prompts(past, phases) else SaturationState.DEFERRED
+
+
+def _computes_prompts(past: EngineHistory, phases: Phases) -> bool:
+    """Whether prompts are being computed: some have been counted, or requests run that do not decode.
+
+    A prompt is counted when it is complete (vLLM 0.8 to 0.32), so a long one is seen only as a request that runs.
+    """
+    growth = past.growth
+    counted = growth.prompt_tokens if growth.prompt_tokens_computed is None else growth.prompt_tokens_computed
+    if counted:
+        return True
+    return phases.decode_streams is None or _compute_mean_running(past.samples) - phases.decode_streams >= IN_PREFILL
 
 
 def _steps_are_full(past: EngineHistory) -> bool | None:
@@ -246,13 +295,13 @@ def _steps_are_full(past: EngineHistory) -> bool | None:
     return budget >= SMALLEST_BUDGET and (0.8 if many else 0.6) <= product <= 1.4 + rate * step
 
 
-def _slots_are_free(past: EngineHistory, slots: int | None) -> bool:
+def _slots_are_free(past: EngineHistory, slots: int | None, most_running: float) -> bool:
     """Whether slots are free although requests wait.
 
-    If the number of slots is unknown, the number of running requests shows whether they are all taken: a slot that
-    becomes free is taken in the next step, so consecutive scrapes see the same number, whereas the number that prefill
-    admits fluctuates. A small number shows nothing: all requests may have ended at once. A page does not include the
-    requests that ended in the last step.
+    If the number of slots is unknown, there are at least as many as were ever in use. If those are in use, the number
+    of running requests shows whether there are more: a slot that becomes free is taken in the next step, so consecutive
+    scrapes see the same number, whereas the number that prefill admits fluctuates. A small number shows nothing: all
+    requests may have ended at once. A page does not include the requests that ended in the last step.
     """
     running = [_count_running(sample) for sample in past.samples]
     most = max(running)
@@ -261,6 +310,8 @@ def _slots_are_free(past: EngineHistory, slots: int | None) -> bool:
     ended_in_a_step = _compute_mean_running(past.samples) * (ended or 0.0)
     if slots is not None:
         return most + ended_in_a_step < slots
+    if most + ended_in_a_step < SLOTS_IN_USE * most_running:
+        return True
     at_the_limit = sum(count >= most - 1 - ended_in_a_step for count in running)
     return most >= MANY_REQUESTS and at_the_limit < len(running) * PINNED_SHARE
 
@@ -278,17 +329,6 @@ def _compute_prefill_share(past: EngineHistory, phases: Phases) -> float | None:
         return divide(prefill, prefill + decode)
     running = _compute_mean_running(past.samples)
     return divide(running - decode, running)
-
-
-def _find_blocked_since(before: Saturation | None, past: EngineHistory) -> float | None:
-    """Monotonic time since which requests have been waiting while nothing ran and no token was generated, or None."""
-    sample = past.samples[-1]
-    if not _count_waiting(sample) or _count_running(sample):
-        return None
-    moved = len(past.samples) > 1 and subtract_counters(past.samples[-2], sample).generation_tokens
-    if before is None or before.blocked_since is None or moved:
-        return past.times[-1]
-    return before.blocked_since
 
 
 def _count_waiting(sample: EngineSample) -> float:

@@ -3,6 +3,9 @@
 Pure: times come with the pages. The history of an engine never spans a restart of the server, a gap in what the engine
 reports, or a change of histogram buckets. So growth is never negative, never estimated, and never includes anything
 from before the window.
+
+A counter that a known engine has never had, and then has, was 0 before: some front ends create a counter only when it
+first counts (vLLM's under Ray, and its Rust one, 0.22 to 0.32).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,12 +33,14 @@ class Continuity:
     """How far back the samples of one engine can be compared with the newest one.
 
     Attributes:
-        since: time of the first page that has all metrics of the later ones, with the same buckets.
+        since: time of the first page that has all metrics of the later ones, except new ones, with the same buckets.
         corrupt: histograms with an impossible observation, and the time of the first page that includes it.
+        seen: counters and histograms that the engine has had since the server started.
     """
 
     since: float
     corrupt: Mapping[str, float]
+    seen: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class EngineHistory:
     def growth(self) -> EngineSample:
         """Increase of each counter from the first to the last scrape.
 
-        Gauges are None, and so is a counter that either sample lacks. For a single scrape all fields are None.
+        Gauges are None, and so is a counter that the last sample lacks. For a single scrape all fields are None.
         """
         if len(self.times) < 2:  # noqa: PLR2004  # two ends
             return EngineSample()
@@ -111,7 +116,7 @@ def append_page(
     before = window.newest
     restart = before is not None and has_restarted(before, page)
     if restart or before is None:
-        new = {key: Continuity(time, {}) for key in page.engines}
+        new = {key: Continuity(time, {}, _list_counters(sample)) for key, sample in page.engines.items()}
         return PageWindow((TimedPage(time, page),), new, window.restarts + restart)
     pages = (*window.pages, TimedPage(time, page))
     start = time - length
@@ -136,10 +141,12 @@ def _extend_continuity(
     time: float,
     impossible: Iterable[str],
 ) -> Continuity:
-    if continuity is None or before is None or not _covers(before, after):
-        return Continuity(time, {})
+    present = _list_counters(after)
+    seen = present | continuity.seen if continuity else present
+    if continuity is None or before is None or not _covers(before, after, continuity.seen):
+        return Continuity(time, {}, seen)
     corrupt = dict.fromkeys((*_find_fallen_sums(before, after), *impossible), time)
-    return Continuity(continuity.since, {**continuity.corrupt, **corrupt} if corrupt else continuity.corrupt)
+    return Continuity(continuity.since, {**continuity.corrupt, **corrupt} if corrupt else continuity.corrupt, seen)
 
 
 def has_restarted(before: Page, after: Page) -> bool:
@@ -147,13 +154,20 @@ def has_restarted(before: Page, after: Page) -> bool:
 
     The sum of a histogram is no evidence: it may fall without a restart (vLLM 0.8 to 0.32, see `Continuity.corrupt`).
     """
-    if _has_changed(before.process_start, after.process_start):
+    if _has_changed(before.process_start, after.process_start) and not _tells_own_start(after):
         return True
     return any(
         _has_changed(before.engines[key].created, sample.created) or _has_fallen(before.engines[key], sample)
         for key, sample in after.engines.items()
         if key in before.engines
     )
+
+
+def _tells_own_start(page: Page) -> bool:
+    """Whether the engines have start times of their own. Then that of a process may be another program's, whose metrics
+    were merged into the page.
+    """
+    return any(sample.created is not None for sample in page.engines.values())
 
 
 def extract_history(window: PageWindow, key: EngineKey) -> EngineHistory:
@@ -172,19 +186,27 @@ def extract_history(window: PageWindow, key: EngineKey) -> EngineHistory:
 
 
 def subtract_counters(first: EngineSample, last: EngineSample, corrupt: frozenset[str] = frozenset()) -> EngineSample:
-    """The increase of the counters between two samples of one engine; None for histograms named in `corrupt`."""
+    """The increase of the counters between two samples of one history; None for histograms named in `corrupt`.
+
+    A counter that only the last sample has was 0 in the first one.
+    """
     differences: dict[str, float | Histogram | None] = {}
     for name in COUNTERS:
         a, b = getattr(first, name), getattr(last, name)
-        differences[name] = None if a is None or b is None else b - a
+        differences[name] = None if b is None else b - (a or 0.0)
     for name in HISTOGRAMS:
         old, new = getattr(first, name), getattr(last, name)
-        differences[name] = None if old is None or new is None or name in corrupt else subtract_histograms(old, new)
+        differences[name] = None if new is None or name in corrupt else subtract_histograms(old, new)
     return EngineSample(**differences)  # type: ignore[arg-type]  # the names are those of the fields
 
 
-def subtract_histograms(old: Histogram, new: Histogram) -> Histogram:
-    """The observations that were added to a histogram between two samples with the same buckets."""
+def subtract_histograms(old: Histogram | None, new: Histogram) -> Histogram:
+    """The observations that were added to a histogram between two samples with the same buckets.
+
+    `old` is None for a histogram that did not exist yet.
+    """
+    if old is None:
+        return new
     cumulative = tuple(b - a for a, b in zip(old.cumulative, new.cumulative, strict=True))
     return Histogram(new.sum - old.sum, new.count - old.count, new.upper_bounds, cumulative)
 
@@ -210,21 +232,26 @@ def _has_fallen(before: EngineSample, after: EngineSample) -> bool:
     return False
 
 
-def _covers(before: EngineSample, after: EngineSample) -> bool:
-    """Whether a sample has all metrics of the next one, with the same buckets, so that the two can be compared."""
-    for name in (*COUNTERS, *HISTOGRAMS):
-        new = getattr(after, name)
-        if new is None:
-            continue
-        old = getattr(before, name)
-        if old is None or (isinstance(old, Histogram) and old.upper_bounds != new.upper_bounds):
+def _covers(before: EngineSample, after: EngineSample, seen: frozenset[str]) -> bool:
+    """Whether a sample can be compared with the next one: it has the same metrics with the same buckets, except those
+    that the engine has never had before.
+    """
+    for name in _list_counters(after):
+        old, new = getattr(before, name), getattr(after, name)
+        if old is None and name in seen:
+            return False
+        if isinstance(old, Histogram) and old.upper_bounds != new.upper_bounds:
             return False
     return True
+
+
+def _list_counters(sample: EngineSample) -> frozenset[str]:
+    return frozenset(name for name in (*COUNTERS, *HISTOGRAMS) if getattr(sample, name) is not None)
 
 
 def _find_fallen_sums(before: EngineSample, after: EngineSample) -> Iterator[str]:
     """Names of the histograms whose sum has fallen: they include a negative observation."""
     for name in HISTOGRAMS:
         old, new = getattr(before, name), getattr(after, name)
-        if old is not None and new is not None and new.sum < old.sum:
+        if new is not None and new.sum < (old.sum if old is not None else 0.0):
             yield name

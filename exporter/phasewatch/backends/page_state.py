@@ -11,14 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from phasewatch.analysis.ceiling import compute_ceiling
 from phasewatch.analysis.latency import Latencies, compute_latencies
 from phasewatch.analysis.phases import Phases, compute_phases
-from phasewatch.analysis.queue import (
-    Load,
-    Progress,
-    advance_progress,
-    compute_mean_prompt_tokens,
-    measure_load,
-    measure_token_stall,
-)
+from phasewatch.analysis.progress import Progress, advance_progress, list_work, measure_token_stall
+from phasewatch.analysis.queue import Load, compute_mean_prompt_tokens, measure_load
 from phasewatch.analysis.samples import EngineKey, EngineSample, Page
 from phasewatch.analysis.saturation import Saturation, advance_saturation, select_recent
 from phasewatch.analysis.totals import PhaseTotals
@@ -27,6 +21,7 @@ from phasewatch.backends.equipment import Equipment, combine_model_costs
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.base.optional import divide
 from phasewatch.config.settings import ServerSettings, Target
+from phasewatch.models.costs import KvCache
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import Health, ScrapeTiming, record_failure, record_success
 from phasewatch.snapshot.target import ServerFacts, TargetSnapshot, create_snapshot
@@ -41,12 +36,14 @@ class PageContext:
         sample: the engine's sample on it.
         server: settings of the server, as configured.
         version: the server's version, as it reports it; None if unknown.
+        kv_cache: the KV cache of the model, from its files; None if unknown.
     """
 
     page: Page
     sample: EngineSample
     server: ServerSettings
     version: str | None
+    kv_cache: KvCache | None
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,8 @@ class EngineAnalysis:
         load: queue and KV cache, now and over the window.
         cache_dtype: number format of the KV cache; None if the server does not report it.
         interval_steps: engine steps from each scrape of the window to the next.
-        progress: when the engine last generated a token; None for a page that does not count tokens.
-        saturation: the saturation state after this scrape.
+        progress: when the engine last worked; None for a page without counters of work.
+        saturation: the saturation state after this scrape; None if the page does not show the queue.
     """
 
     past: EngineHistory
@@ -91,7 +88,7 @@ class EngineAnalysis:
     cache_dtype: str | None
     interval_steps: tuple[float | None, ...]
     progress: Progress | None
-    saturation: Saturation
+    saturation: Saturation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ def learn_facts(state: PageState, facts: ServerFacts, target: Target, rules: Pag
     engines = {
         key: _measure_engine(
             analysis.past,
-            PageContext(page, page.engines[key], target.server, facts.version),
+            _create_context(key, page, replace(state, facts=facts), target, rules),
             rules,
             analysis.progress,
             analysis.saturation,
@@ -154,13 +151,19 @@ def _forget_server(state: PageState) -> PageState:
 
 
 def build_snapshot(state: PageState, target: Target) -> TargetSnapshot:
-    """The snapshot of a target; without engines while it is down."""
+    """The snapshot of a target; without engines while it is down.
+
+    An engine without a single counter is left out: it has not worked yet, or it is a router that shows the gauges of
+    its servers.
+    """
     snapshot = create_snapshot(target, state.health)
     if not snapshot.up:
         return snapshot
     now = state.window.pages[-1].time
     engines = tuple(
-        _build_engine_snapshot(key, analysis, state, target, now) for key, analysis in state.engines.items()
+        _build_engine_snapshot(key, analysis, state, target, now)
+        for key, analysis in state.engines.items()
+        if any(list_work(analysis.past.newest))
     )
     return replace(snapshot, facts=state.facts, engines=engines)
 
@@ -178,13 +181,16 @@ def _analyse_engine(
 ) -> EngineAnalysis:
     """The analysis of an engine on the newest page, with `state` as it was before that page."""
     before, past = state.engines.get(key), extract_history(window, key)
-    context = PageContext(page, page.engines[key], target.server, state.facts.version)
+    context = _create_context(key, page, state, target, rules)
     recent = select_recent(past, target.saturation.memory)
-    progress = advance_progress(before.progress if before else None, context.sample, past.times[-1])
+    progress = advance_progress(
+        before.progress if before else None, before.past.newest if before else None, context.sample, past.times[-1]
+    )
     saturation = advance_saturation(
         before.saturation if before else None,
         recent,
         compute_phases(rules.measure_totals(recent, context)),
+        progress,
         prompt_share=divide(compute_mean_prompt_tokens(past), rules.read_kv_cache_capacity(context)),
         server=_combine_server_settings(target.server, state.facts.server),
         settings=target.saturation,
@@ -192,18 +198,25 @@ def _analyse_engine(
     return _measure_engine(past, context, rules, progress, saturation)
 
 
+def _create_context(key: EngineKey, page: Page, state: PageState, target: Target, rules: PageRules) -> PageContext:
+    sample = page.engines[key]
+    costs = combine_model_costs(state.equipment, target.model, key.model_name, rules.read_cache_dtype(sample))
+    return PageContext(page, sample, target.server, state.facts.version, costs.kv_cache)
+
+
 def _measure_engine(
     past: EngineHistory,
     context: PageContext,
     rules: PageRules,
     progress: Progress | None,
-    saturation: Saturation,
+    saturation: Saturation | None,
 ) -> EngineAnalysis:
+    phases = compute_phases(rules.measure_totals(past, context))
     return EngineAnalysis(
         past=past,
-        phases=compute_phases(rules.measure_totals(past, context)),
+        phases=phases,
         latencies=compute_latencies(past),
-        load=measure_load(past, rules.read_kv_cache_capacity(context)),
+        load=measure_load(past, rules.read_kv_cache_capacity(context), phases.prefix_cache_hit_ratio),
         cache_dtype=rules.read_cache_dtype(context.sample),
         interval_steps=rules.count_interval_steps(past, context),
         progress=progress,
@@ -236,6 +249,6 @@ def _build_engine_snapshot(
             interval_steps=analysis.interval_steps,
         ),
         token_stall_seconds=measure_token_stall(analysis.progress, now),
-        state=analysis.saturation.state,
+        state=analysis.saturation.state if analysis.saturation else None,
         asleep=analysis.past.newest.awake == 0,
     )

@@ -118,8 +118,8 @@ class SaturationSettings:
             shorter, the gap between two looks like the end of saturation; if it is longer, a burst that is over still
             counts.
         hysteresis: minimum time that a state is kept, so that a timeline is readable and an alert's `for` can elapse.
-        stuck_after: how long requests may wait while nothing runs and no token is generated. Loading a LoRA adapter or
-            compiling a grammar takes seconds, not half a minute.
+        stuck_after: how long an engine may have requests without doing any work. Loading a LoRA adapter or compiling a
+            grammar takes seconds, not half a minute.
         kv_cache_free: free share of the KV cache below which it counts as full, unless a mean prompt needs more. The
             cache is allocated in blocks and grows with every step, so its last few percent are not usable.
         prefill_share: share of running requests' time in prefill from which prefill is the limit, if neither the

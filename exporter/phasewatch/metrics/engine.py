@@ -84,7 +84,8 @@ PHASE_METRICS: Final = (
     ),
     describe_engine_gauge(
         "llm_token_stall_seconds",
-        "While requests run, time since a scrape last saw new tokens from the engine (vLLM generation_tokens).",
+        "While requests run, time since a scrape last saw the engine work: new tokens, first outputs, steps or finished "
+        "requests (vLLM generation_tokens and others).",
         lambda engine: engine.token_stall_seconds,
     ),
     describe_engine_gauge(
@@ -185,12 +186,13 @@ LOAD_METRICS: Final = (
     ),
     describe_engine_gauge(
         "llm_kv_cache_next_request_fits",
-        "1 if a request with a prompt of mean length would find room in the KV cache now, 0 if not.",
+        "1 if a prompt of mean length would be admitted to the KV cache now, 0 if not.",
         lambda engine: engine.load.kv_cache_next_request_fits,
     ),
     describe_engine_gauge(
         "llm_kv_cache_headroom_requests",
-        "How many more requests with a prompt of mean length fit into the KV cache now.",
+        "How many more requests fit into the KV cache until they finish, with what they and the running ones will "
+        "generate.",
         lambda engine: engine.load.kv_cache_headroom_requests,
     ),
     EngineMetric(

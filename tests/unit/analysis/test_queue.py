@@ -1,4 +1,4 @@
-"""Queue, cache and stall."""
+"""Queue and cache."""
 
 from dataclasses import replace
 
@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasewatch.analysis.queue import (
-    Progress,
-    advance_progress,
-    fit_slope,
-    measure_load,
-    measure_token_stall,
-)
-from phasewatch.analysis.samples import EngineSample
+from phasewatch.analysis.queue import Load, fit_slope, measure_load
+from phasewatch.analysis.samples import EngineSample, Histogram
 from phasewatch.analysis.window import EngineHistory
 
 CAPACITY = 4000.0
@@ -73,33 +67,53 @@ def test_preemptions_are_a_rate() -> None:
     assert measure_load(past, CAPACITY).preemptions_per_second == 1
 
 
-def stalls(*steps: tuple[float, float | None]) -> list[float | None]:
-    """Tokens and running requests at each second -> the stall after it."""
-    progress: Progress | None = None
-    result = []
-    for time, (tokens, running) in enumerate(steps):
-        progress = advance_progress(
-            progress, EngineSample(generation_tokens=tokens, requests_running=running), float(time)
-        )
-        result.append(measure_token_stall(progress, float(time)))
-    return result
+def served(
+    *, used: float, running: float, waiting: float = 0.0, prompt: float = 60.0, output: float = 40.0, hits: float = 0.0
+) -> Load:
+    """The load of an engine whose ten finished requests had these lengths, in tokens."""
+    sample = EngineSample(
+        requests_running=running,
+        requests_waiting=waiting,
+        kv_cache_usage=used / CAPACITY,
+        prompt_tokens=10 * prompt,
+        time_to_first_token=Histogram(1.0, 10.0),
+        request_output_tokens=Histogram(10 * output, 10.0),
+    )
+    return measure_load(EngineHistory((0.0,), (sample,)), CAPACITY, hits)
 
 
-def test_a_stall_grows_while_it_lasts_and_ends_with_the_next_token() -> None:
-    assert stalls((0, 0), (5, 1), (5, 1), (5, 1), (6, 1)) == [None, 0, 1, 2, 0]
+def test_the_headroom_leaves_room_for_what_the_running_requests_will_grow_to() -> None:
+    assert served(used=0, running=0).kv_cache_headroom_requests == 40
+    assert served(used=600, running=10).kv_cache_headroom_requests == 30
+    assert served(used=1000, running=10).kv_cache_headroom_requests == 30
+    assert served(used=3000, running=38).kv_cache_headroom_requests == 2
 
 
-def test_a_stall_is_absent_while_nothing_runs() -> None:
-    assert stalls((5, 1), (5, 0), (5, 0), (5, None)) == [None, None, None, None]
+def test_requests_that_hold_more_than_finished_ones_did_show_how_long_requests_are() -> None:
+    assert served(used=3000, running=10).kv_cache_headroom_requests == 3
 
 
-def test_idle_time_before_a_request_is_not_part_of_its_stall() -> None:
-    assert stalls((5, 0), (5, 0), (5, 0), (5, 1), (5, 1)) == [None, None, None, 0, 1]
+def test_requests_that_wait_come_before_further_ones() -> None:
+    assert served(used=600, running=10, waiting=12).kv_cache_headroom_requests == 18
 
 
-def test_the_first_scrape_has_no_stall() -> None:
-    assert stalls((5, 1), (5, 1)) == [None, 1]
+def test_the_headroom_is_never_negative() -> None:
+    assert served(used=3900, running=39, waiting=300).kv_cache_headroom_requests == 0
+    assert served(used=4000, running=60).kv_cache_headroom_requests == 0
 
 
-def test_a_page_without_tokens_has_no_stall() -> None:
-    assert advance_progress(None, EngineSample(requests_running=1.0), 0.0) is None
+def test_shared_parts_of_prompts_take_no_further_room() -> None:
+    assert served(used=0, running=0, hits=0.5).kv_cache_headroom_requests == 57
+
+
+def test_the_headroom_needs_finished_requests_and_the_admission_of_a_prompt_does_not() -> None:
+    sample = EngineSample(
+        requests_running=1.0, kv_cache_usage=0.5, prompt_tokens=60.0, time_to_first_token=Histogram(1.0, 1.0)
+    )
+    load = measure_load(EngineHistory((0.0,), (sample,)), CAPACITY)
+    assert (load.kv_cache_headroom_requests, load.kv_cache_next_request_fits) == (None, 1)
+
+
+def test_a_prompt_is_admitted_if_the_whole_of_it_fits() -> None:
+    assert served(used=3940, running=39).kv_cache_next_request_fits == 1
+    assert served(used=3941, running=39).kv_cache_next_request_fits == 0

@@ -105,6 +105,15 @@ def test_a_new_process_start_restarts_the_window_even_if_all_counters_are_higher
     assert span(window) == (1, 1)
 
 
+def test_the_start_of_another_process_on_a_merged_page_is_not_a_restart() -> None:
+    own = sample(5, created=990.0)
+    window = append_page(PageWindow(), Page(1000.0, False, {KEY: own}), 0, 60)
+    window = append_page(window, Page(1010.0, False, {KEY: own}), 1, 60)
+    assert (span(window), window.restarts) == ((0, 1), 0)
+    window = append_page(window, Page(1010.0, False, {KEY: replace(own, created=1009.0)}), 2, 60)
+    assert window.restarts == 1
+
+
 def test_a_falling_sum_drops_its_histogram_until_it_has_left_the_window() -> None:
     def step(time: float, queue: float) -> tuple[float, EngineSample]:
         return time, sample(time, queue_time=Histogram(queue, time), prefill_time=Histogram(time, time))
@@ -140,11 +149,23 @@ def test_a_gap_that_empties_the_window_is_not_a_restart() -> None:
     assert append_samples((201, sample(1)), window=window).restarts == 1
 
 
-def test_a_series_that_appears_late_restarts_the_history_of_its_engine() -> None:
-    late = sample(7, preemptions=900.0)
+def test_a_counter_that_appears_in_a_known_engine_was_0_before() -> None:
+    late = sample(7, preemptions=40.0, queue_time=Histogram(6.0, 3.0, (1.0, float("inf")), (2.0, 3.0)))
     window = append_samples((0, sample(5)), (1, sample(6)), (2, late))
-    assert find_history(window) is None
-    history = find_history(append_samples((3, replace(late, preemptions=901.0)), window=window))
+    history = find_history(window)
+    assert history is not None
+    assert (history.seconds, history.growth.generation_tokens, history.growth.preemptions) == (2, 2, 40)
+    assert history.growth.queue_time == late.queue_time
+    history = find_history(append_samples((3, replace(late, preemptions=41.0)), window=window))
+    assert history is not None
+    assert (history.seconds, history.growth.preemptions) == (3, 41)
+
+
+def test_a_counter_that_is_there_when_an_engine_appears_was_not_0_before() -> None:
+    late = sample(7, preemptions=900.0)
+    window = append_page(PageWindow(), Page(None, False, {EngineKey("n", "0"): sample(1)}), 0, 60)
+    window = append_samples((1, late), (2, replace(late, preemptions=901.0)), window=window)
+    history = find_history(window)
     assert history is not None
     assert (history.seconds, history.growth.preemptions) == (1, 1)
 

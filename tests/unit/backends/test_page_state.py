@@ -154,7 +154,7 @@ def test_facts_that_come_before_the_first_page_are_kept_for_it() -> None:
 def test_every_configured_setting_of_the_server_precedes_the_reported_one(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[ServerSettings] = []
 
-    def record(*arguments: Any, server: ServerSettings, **others: Any) -> Saturation:
+    def record(*arguments: Any, server: ServerSettings, **others: Any) -> Saturation | None:
         used.append(server)
         return advance_saturation(*arguments, server=server, **others)
 

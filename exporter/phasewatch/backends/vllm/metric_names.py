@@ -83,6 +83,7 @@ _METRICS: Final = (
     UpstreamMetric("prefill_time", MetricKind.HISTOGRAM, {"request_prefill_time_seconds": "all"}),
     UpstreamMetric("request_latency", MetricKind.HISTOGRAM, {"e2e_request_latency_seconds": "all"}),
     UpstreamMetric("request_prompt_tokens", MetricKind.TOTALS, {"request_prompt_tokens": "all"}),
+    UpstreamMetric("request_output_tokens", MetricKind.TOTALS, {"request_generation_tokens": "all"}),
     UpstreamMetric(
         "request_computed_tokens", MetricKind.TOTALS, {"request_prefill_kv_computed_tokens": "0.16 and newer"}
     ),

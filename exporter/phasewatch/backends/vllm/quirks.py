@@ -1,11 +1,12 @@
 """Differences between vLLM's releases, and metrics that do not count what their names suggest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
 from phasewatch.analysis.samples import EngineSample, Histogram, Page
 from phasewatch.analysis.window import EngineHistory, subtract_histograms
+from phasewatch.models.costs import KvCache, ModelSource
 
 INFLATED: Final = 1.5
 """Ratio of counted steps to steps derived from latency above which several processes have counted: it is about 1 for
@@ -16,15 +17,17 @@ _CORRUPTED_TOGETHER: Final = ("queue_time", "prefill_time")
 
 
 def has_one_api_server(page: Page, sample: EngineSample, configured: int | None) -> bool | None:
-    """Whether one process writes the page: as configured, or else if the page has what only a single process exposes.
+    """Whether one process writes the page: as configured, or else if the counters have start times, which only a single
+    process exposes.
 
-    None for an OpenMetrics page without that: the Rust front end is one process, but others may write OpenMetrics too.
+    None if the page does not show it. A start time of a process may be another program's, whose metrics were merged
+    into the page. The Rust front end, which writes OpenMetrics, is one process, but others may write OpenMetrics too.
     """
     if configured is not None:
         return configured == 1
-    if page.process_start is not None or sample.created is not None:
+    if sample.created is not None:
         return True
-    return None if page.openmetrics else False
+    return None if page.openmetrics or page.process_start is not None else False
 
 
 def count_steps(past: EngineHistory, *, one_api_server: bool | None) -> float | None:
@@ -88,9 +91,9 @@ def _derive_steps(past: EngineHistory) -> Iterator[tuple[float, float | None]]:
 
 def _subtract_totals(before: Histogram | None, after: Histogram | None) -> Histogram | None:
     """The growth of sum and count. Buckets are left out: they would take most of the time."""
-    if before is None or after is None:
+    if after is None:
         return None
-    return Histogram(after.sum - before.sum, after.count - before.count)
+    return Histogram(after.sum - (before.sum if before else 0.0), after.count - (before.count if before else 0.0))
 
 
 def count_computed_prompt_tokens(growth: EngineSample, now: EngineSample, version: str | None) -> float | None:
@@ -138,26 +141,40 @@ def _drop_negative(tokens: float) -> float | None:
     return tokens if tokens >= 0 else None
 
 
-def read_kv_cache_capacity(sample: EngineSample, *, alone: bool) -> float | None:
+def read_kv_cache_capacity(
+    sample: EngineSample, *, alone: bool, version: str | None, kv_cache: KvCache | None
+) -> float | None:
     """Capacity of an engine's KV cache in tokens, from the labels of `cache_config_info`.
 
-    `kv_cache_size_tokens` is the capacity since 0.23. Before, it is blocks x block size for a model whose layers all
-    have the same cache. With several engines on the page, some releases up to 0.22 report the sum of all engines as
-    `num_gpu_blocks` of each and others do not, so it is not used then.
+    `kv_cache_size_tokens` is the capacity since 0.23. Before, it is blocks x block size if all layers have the same
+    cache. From 0.10 to 0.22, layers of several kinds share the blocks (gpt-oss-120b, half of whose layers have a
+    sliding window, holds half as many tokens), which the page does not show: the model's files do. With several engines
+    on the page, some releases up to 0.22 report the sum of all engines as `num_gpu_blocks` of each and others do not,
+    so it is not used then.
 
     Args:
         sample: the engine's sample.
         alone: whether it is the only engine on the page.
+        version: the server's version; None if unknown.
+        kv_cache: the KV cache of the model, from its files; None if unknown.
     """
     config = sample.cache_config
     tokens = config.get("kv_cache_size_tokens", "")
     if tokens.isdigit():
         return float(tokens)
     blocks, block_size = config.get("num_gpu_blocks", ""), config.get("block_size", "")
-    hybrid = config.get("mamba_block_size", "None") != "None"
-    if alone and not hybrid and blocks.isdigit() and block_size.isdigit():
+    if alone and blocks.isdigit() and block_size.isdigit() and _has_uniform_layers(config, version, kv_cache):
         return float(blocks) * float(block_size)
     return None
+
+
+def _has_uniform_layers(config: Mapping[str, str], version: str | None, kv_cache: KvCache | None) -> bool:
+    """Whether all layers of a model keep the same tokens in a KV cache of the same shape."""
+    if config.get("mamba_block_size", "None") != "None":
+        return False
+    if version is not None and version.startswith(("0.8.", "0.9.")):
+        return True
+    return kv_cache is not None and kv_cache.source is not ModelSource.CONFIG and len(kv_cache.layers) == 1
 
 
 def read_cache_dtype(sample: EngineSample) -> str | None:

@@ -70,7 +70,10 @@ def _count_interval_steps(past: EngineHistory, context: PageContext) -> tuple[fl
 
 
 def _read_kv_cache_capacity(context: PageContext) -> float | None:
-    return quirks.read_kv_cache_capacity(context.sample, alone=len(context.page.engines) == 1)
+    alone = len(context.page.engines) == 1
+    return quirks.read_kv_cache_capacity(
+        context.sample, alone=alone, version=context.version, kv_cache=context.kv_cache
+    )
 
 
 PAGE_RULES: Final = PageRules(

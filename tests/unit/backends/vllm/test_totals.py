@@ -16,6 +16,7 @@ from phasewatch.backends.vllm.quirks import (
 )
 from phasewatch.backends.vllm.totals import measure_totals
 from phasewatch.config.settings import ServerSettings
+from phasewatch.models.costs import KvCache, KvLayers, ModelSource
 
 START = EngineSample(
     prompt_tokens=0,
@@ -60,8 +61,9 @@ def measure(
 
 def measure_phases(past: EngineHistory, *, one_api_server: bool | None, version: str | None = None) -> Phases:
     """Both phases of a history whose page shows whether one API server writes it; None: it does not show it."""
-    page = Page(1.0 if one_api_server else None, one_api_server is None, {})
-    return compute_phases(measure_totals(past, PageContext(page, past.newest, ServerSettings(), version)))
+    page = Page(None, one_api_server is None, {})
+    newest = replace(past.newest, created=1.0 if one_api_server else None)
+    return compute_phases(measure_totals(past, PageContext(page, newest, ServerSettings(), version, None)))
 
 
 def test_the_formulas_give_the_expected_figures_for_small_numbers() -> None:
@@ -156,7 +158,8 @@ def test_before_0_16_prefill_speed_is_known_only_without_cache_hits() -> None:
 
 def test_one_api_server_follows_from_the_configuration_or_else_from_the_page() -> None:
     rows: list[tuple[Page, float | None, int | None, bool | None]] = [
-        (Page(1.0, False, {}), None, None, True),
+        (Page(1.0, False, {}), None, None, None),
+        (Page(1.0, False, {}), 1.0, None, True),
         (Page(None, False, {}), 1.0, None, True),
         (Page(None, False, {}), None, None, False),
         (Page(None, True, {}), None, None, None),
@@ -211,6 +214,17 @@ def test_behind_several_api_servers_steps_without_any_decode_are_unknown() -> No
     assert measure(end, one_api_server=None).engine_steps_per_second == 5.2
 
 
+FULL, WINDOW = KvLayers(36_864.0), KvLayers(36_864.0, span=128)
+
+
+def read_capacity(
+    config: dict[str, str], *layers: KvLayers, alone: bool = True, version: str | None = "0.20.0"
+) -> float | None:
+    """The capacity of a model with such layers according to its files, by the labels of the cache configuration."""
+    cache = KvCache(layers, 2.0, ModelSource.CONFIG_JSON) if layers else None
+    return read_kv_cache_capacity(EngineSample(cache_config=config), alone=alone, version=version, kv_cache=cache)
+
+
 def test_the_capacity_follows_from_the_cache_configuration_or_is_unknown() -> None:
     rows: list[tuple[dict[str, str], bool, float | None]] = [
         ({"kv_cache_size_tokens": "512", "num_gpu_blocks": "9", "block_size": "16"}, False, 512),
@@ -222,4 +236,25 @@ def test_the_capacity_follows_from_the_cache_configuration_or_is_unknown() -> No
         ({}, True, None),
     ]
     for config, alone, capacity in rows:
-        assert read_kv_cache_capacity(EngineSample(cache_config=config), alone=alone) == capacity, (config, alone)
+        assert read_capacity(config, FULL, alone=alone) == capacity, (config, alone)
+
+
+def test_blocks_of_a_model_whose_layers_differ_or_are_unknown_give_no_capacity() -> None:
+    blocks = {"num_gpu_blocks": "9798", "block_size": "16", "sliding_window": "None"}
+    assert read_capacity(blocks, FULL, WINDOW) is None
+    assert read_capacity(blocks) is None
+    assert read_capacity(blocks, version=None) is None
+    assert read_capacity(blocks, WINDOW) == 156_768
+    assert read_capacity({**blocks, "kv_cache_size_tokens": "78384"}, FULL, WINDOW) == 78_384
+
+
+def test_before_layers_shared_blocks_every_model_had_the_capacity_of_its_blocks() -> None:
+    blocks = {"num_gpu_blocks": "100", "block_size": "16"}
+    for version in ("0.8.5", "0.9.2"):
+        assert read_capacity(blocks, version=version) == read_capacity(blocks, FULL, WINDOW, version=version) == 1600
+
+
+def test_figures_that_an_operator_gives_say_nothing_about_the_layers() -> None:
+    cache = KvCache((FULL,), 2.0, ModelSource.CONFIG)
+    sample = EngineSample(cache_config={"num_gpu_blocks": "100", "block_size": "16"})
+    assert read_kv_cache_capacity(sample, alone=True, version="0.20.0", kv_cache=cache) is None

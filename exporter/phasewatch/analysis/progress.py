@@ -1,0 +1,119 @@
+"""Whether an engine works: when a counter of work last moved, and for how long it has had requests.
+
+Generated tokens alone are no measure: an engine that serves embeddings never generates any. So any counter of work
+counts: tokens of either phase, first outputs, finished requests, and the server's own estimate of operations. Gauges do
+not count. They may stand still while the engine hangs, and go on to show the requests of a mass abort (vLLM 0.8 to
+0.22) or of a dead replica (Ray).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from phasewatch.analysis.samples import EngineSample, Histogram
+
+_WORK_COUNTERS: Final = (
+    "prompt_tokens",
+    "prompt_tokens_computed",
+    "prefill_seconds",
+    "generation_tokens",
+    "decode_seconds",
+    "estimated_flops_per_gpu",
+)
+_WORK_HISTOGRAMS: Final = ("iteration_tokens", "time_to_first_token", "inter_token_latency", "request_latency")
+"""Look-ups in the prefix cache are left out: a request that is looked up, or refused, has not been worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The work of an engine so far, to the precision of the scrapes. Times are monotonic seconds.
+
+    Attributes:
+        moved_at: first scrape with the present values of all counters of work.
+        occupied_since: first scrape of the present run of scrapes with running or waiting requests; None without any.
+        running_since: the same for running requests.
+        most_running: most requests that any scrape has seen running.
+        generates: whether the engine generates tokens, as far as is known: False once it has worked without any.
+        watched: whether there was an earlier scrape to compare with.
+    """
+
+    moved_at: float
+    occupied_since: float | None
+    running_since: float | None
+    most_running: float
+    generates: bool
+    watched: bool
+
+
+def advance_progress(
+    before: Progress | None, previous: EngineSample | None, sample: EngineSample, time: float
+) -> Progress | None:
+    """The progress after one more scrape; None for a page without counters of work.
+
+    Args:
+        before: the progress after the previous scrape; None after a start or a restart.
+        previous: the sample of the previous scrape; None if `before` is.
+        sample: the sample of this scrape.
+        time: monotonic seconds of this scrape.
+    """
+    work = tuple(count for _, count in list_work(sample))
+    if not work:
+        return None
+    running, waiting = sample.requests_running or 0.0, sample.requests_waiting or 0.0
+    watched = before is not None and previous is not None
+    moved = previous is None or before is None or has_worked(previous, sample)
+    return Progress(
+        moved_at=time if moved or before is None else before.moved_at,
+        occupied_since=_continue_run(before.occupied_since if before else None, time, going_on=running + waiting > 0),
+        running_since=_continue_run(before.running_since if before else None, time, going_on=running > 0),
+        most_running=max(running, before.most_running if before else 0.0),
+        generates=bool(sample.generation_tokens) or not any(work),
+        watched=watched,
+    )
+
+
+def has_worked(before: EngineSample, after: EngineSample) -> bool:
+    """Whether any counter of work has moved between two samples of one engine. One that appears has counted."""
+    earlier = dict(list_work(before))
+    return any(value != earlier.get(name, 0.0) for name, value in list_work(after))
+
+
+def list_work(sample: EngineSample) -> Iterator[tuple[str, float]]:
+    """List the counters of work that a sample has, by name of the field."""
+    for name in _WORK_COUNTERS:
+        value: float | None = getattr(sample, name)
+        if value is not None:
+            yield name, value
+    for name in _WORK_HISTOGRAMS:
+        histogram: Histogram | None = getattr(sample, name)
+        if histogram is not None:
+            yield name, histogram.count
+
+
+def measure_inactivity(progress: Progress | None, now: float) -> float | None:
+    """Seconds for which an engine has had requests, running or waiting, without working; None while it has none.
+
+    None also for a page without counters of work. It counts from the later of the last work and the first request: an
+    idle engine is not inactive in this sense.
+    """
+    if progress is None or progress.occupied_since is None:
+        return None
+    return now - max(progress.moved_at, progress.occupied_since)
+
+
+def measure_token_stall(progress: Progress | None, now: float) -> float | None:
+    """Seconds for which requests have been running without any work; None while nothing runs.
+
+    None also for an engine that never generates tokens, and after a single scrape. The last token may have come at any
+    time since the previous scrape, so the true stall is up to one interval longer. Counting starts when requests start
+    to run: time in which the engine was idle, or paused with a queue, is not a stall.
+    """
+    if progress is None or progress.running_since is None or not progress.watched or not progress.generates:
+        return None
+    return now - max(progress.moved_at, progress.running_since)
+
+
+def _continue_run(since: float | None, time: float, *, going_on: bool) -> float | None:
+    if not going_on:
+        return None
+    return time if since is None else since
