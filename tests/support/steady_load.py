@@ -84,7 +84,7 @@ def measured(
     return compute_ceiling(
         past,
         compute_phases(PAGE_RULES.measure_totals(past, context)),
-        measure_load(past, PAGE_RULES.read_kv_cache_capacity(context)),
+        measure_load(past, PAGE_RULES.read_kv_cache_size(context)),
         device,
         model,
         engines=engines,

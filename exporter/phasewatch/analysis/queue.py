@@ -26,15 +26,31 @@ class Load:
     kv_cache_next_request_fits: float | None = None
 
 
-def measure_load(past: EngineHistory, capacity: float | None, hit_ratio: float | None = None) -> Load:
+@dataclass(frozen=True, slots=True)
+class KvCacheSize:
+    """The size of a KV cache, in tokens.
+
+    Attributes:
+        capacity: tokens that it holds, as the server reports it.
+        block: tokens of the unit in which requests get room.
+        reserved: the part of the capacity that no request gets.
+    """
+
+    capacity: float
+    block: float = 1.0
+    reserved: float = 0.0
+
+
+def measure_load(past: EngineHistory, size: KvCacheSize | None, hit_ratio: float | None = None) -> Load:
     """Queue and KV cache of an engine, now and over its window.
 
     Args:
         past: the window, scrape by scrape.
-        capacity: capacity of the KV cache in tokens; None if unknown.
+        size: size of the KV cache; None if unknown.
         hit_ratio: share of the prompt tokens of the window that were found in the prefix cache; None if unknown.
     """
     now = past.newest
+    capacity = size.capacity if size else None
     used = multiply(capacity, now.kv_cache_usage)
     prompt = compute_mean_prompt_tokens(past)
     waiting = [
@@ -53,7 +69,7 @@ def measure_load(past: EngineHistory, capacity: float | None, hit_ratio: float |
         kv_cache_used_tokens=used,
         context_tokens=divide(used, now.requests_running),
         preemptions_per_second=divide(past.growth.preemptions, past.seconds),
-        kv_cache_headroom_requests=_compute_headroom(past, capacity, prompt, hit_ratio),
+        kv_cache_headroom_requests=_compute_headroom(past, size, prompt, hit_ratio),
         kv_cache_next_request_fits=_fits(capacity, used, prompt),
     )
 
@@ -79,21 +95,25 @@ def _compute_mean_output_tokens(past: EngineHistory) -> float | None:
 
 
 def _compute_headroom(
-    past: EngineHistory, capacity: float | None, prompt: float | None, hit_ratio: float | None
+    past: EngineHistory, size: KvCacheSize | None, prompt: float | None, hit_ratio: float | None
 ) -> float | None:
     """Number of further requests that fit into the cache until they finish, at least 0; None if unknown.
 
-    A request takes its prompt, without the part that it shares with others, and its output. That of a mean request is
-    taken from those that finished, or from those that run if they hold more already: long requests finish last. The
-    running requests grow to that size, and those that wait come before any further one.
+    A request takes its prompt, without the part that all share, and its output, in whole blocks. The size of a mean
+    request is that of those that finished, or of those that run if they hold more already: long requests finish last,
+    and what the prefix cache had of a prompt need not be shared. The running requests grow to that size, and those that
+    wait come before any further one.
     """
     now, output = past.newest, _compute_mean_output_tokens(past)
-    if capacity is None or now.kv_cache_usage is None or prompt is None or output is None:
+    if size is None or now.kv_cache_usage is None or prompt is None or output is None:
         return None
-    used, running, waiting = capacity * now.kv_cache_usage, now.requests_running or 0.0, now.requests_waiting or 0.0
-    size = max(prompt * (1 - (hit_ratio or 0.0)) + output, divide(used, running) or 0.0)
-    free = capacity - max(used, running * size) - waiting * size
-    return max(0.0, float(math.floor(free / size))) if size > 0 else None
+    usable = size.capacity - size.reserved
+    used, running, waiting = usable * now.kv_cache_usage, now.requests_running or 0.0, now.requests_waiting or 0.0
+    shared = prompt * (hit_ratio or 0.0)
+    tokens = max(prompt - shared + output, divide(used - shared, running) or 0.0)
+    room = math.ceil(tokens / size.block) * size.block
+    free = usable - max(used, shared + running * room) - waiting * room
+    return max(0.0, float(math.floor(free / room))) if room > 0 else None
 
 
 def _fits(capacity: float | None, used: float | None, prompt: float | None) -> float | None:

@@ -12,7 +12,7 @@ from phasewatch.analysis.ceiling import compute_ceiling
 from phasewatch.analysis.latency import Latencies, compute_latencies
 from phasewatch.analysis.phases import Phases, compute_phases
 from phasewatch.analysis.progress import Progress, advance_progress, list_work, measure_token_stall
-from phasewatch.analysis.queue import Load, compute_mean_prompt_tokens, measure_load
+from phasewatch.analysis.queue import KvCacheSize, Load, compute_mean_prompt_tokens, measure_load
 from phasewatch.analysis.samples import EngineKey, EngineSample, Page
 from phasewatch.analysis.saturation import Saturation, advance_saturation, select_recent
 from phasewatch.analysis.totals import PhaseTotals
@@ -53,7 +53,7 @@ class PageRules:
     Attributes:
         measure_totals: tokens and seconds of each phase over a history; None for a single scrape.
         count_interval_steps: engine steps from each scrape of a history to the next, None where unknown.
-        read_kv_cache_capacity: capacity of an engine's KV cache in tokens; None if unknown.
+        read_kv_cache_size: size of an engine's KV cache; None if unknown.
         read_cache_dtype: number format of an engine's KV cache; None if the server does not report it.
         find_corrupt_histograms: names of histograms with an impossible observation between two samples, except those
             whose sum has fallen.
@@ -61,7 +61,7 @@ class PageRules:
 
     measure_totals: Callable[[EngineHistory, PageContext], PhaseTotals | None]
     count_interval_steps: Callable[[EngineHistory, PageContext], tuple[float | None, ...]]
-    read_kv_cache_capacity: Callable[[PageContext], float | None]
+    read_kv_cache_size: Callable[[PageContext], KvCacheSize | None]
     read_cache_dtype: Callable[[EngineSample], str | None]
     find_corrupt_histograms: Callable[[EngineSample, EngineSample], Iterable[str]]
 
@@ -182,6 +182,7 @@ def _analyse_engine(
     """The analysis of an engine on the newest page, with `state` as it was before that page."""
     before, past = state.engines.get(key), extract_history(window, key)
     context = _create_context(key, page, state, target, rules)
+    size = rules.read_kv_cache_size(context)
     recent = select_recent(past, target.saturation.memory)
     progress = advance_progress(
         before.progress if before else None, before.past.newest if before else None, context.sample, past.times[-1]
@@ -191,7 +192,7 @@ def _analyse_engine(
         recent,
         compute_phases(rules.measure_totals(recent, context)),
         progress,
-        prompt_share=divide(compute_mean_prompt_tokens(past), rules.read_kv_cache_capacity(context)),
+        prompt_share=divide(compute_mean_prompt_tokens(past), size.capacity if size else None),
         server=_combine_server_settings(target.server, state.facts.server),
         settings=target.saturation,
     )
@@ -216,7 +217,7 @@ def _measure_engine(
         past=past,
         phases=phases,
         latencies=compute_latencies(past),
-        load=measure_load(past, rules.read_kv_cache_capacity(context), phases.prefix_cache_hit_ratio),
+        load=measure_load(past, rules.read_kv_cache_size(context), phases.prefix_cache_hit_ratio),
         cache_dtype=rules.read_cache_dtype(context.sample),
         interval_steps=rules.count_interval_steps(past, context),
         progress=progress,

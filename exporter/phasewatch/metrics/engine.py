@@ -84,7 +84,7 @@ PHASE_METRICS: Final = (
     ),
     describe_engine_gauge(
         "llm_token_stall_seconds",
-        "While requests run, time since a scrape last saw the engine work: new tokens, first outputs, steps or finished "
+        "While requests run, time since a scrape last saw the engine work: tokens, first outputs, steps or finished "
         "requests (vLLM generation_tokens and others).",
         lambda engine: engine.token_stall_seconds,
     ),

@@ -27,7 +27,7 @@ def measure_totals(past: EngineHistory, _: PageContext) -> PhaseTotals | None:
 PAGE_RULES: Final = PageRules(
     measure_totals=measure_totals,
     count_interval_steps=lambda past, _: (None,) * (len(past.times) - 1),
-    read_kv_cache_capacity=lambda _: None,
+    read_kv_cache_size=lambda _: None,
     read_cache_dtype=lambda _: None,
     find_corrupt_histograms=find_corrupt_histograms,
 )

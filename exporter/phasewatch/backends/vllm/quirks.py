@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
+from phasewatch.analysis.queue import KvCacheSize
 from phasewatch.analysis.samples import EngineSample, Histogram, Page
 from phasewatch.analysis.window import EngineHistory, subtract_histograms
+from phasewatch.base.optional import multiply
 from phasewatch.models.costs import KvCache, ModelSource
 
 INFLATED: Final = 1.5
@@ -141,16 +143,16 @@ def _drop_negative(tokens: float) -> float | None:
     return tokens if tokens >= 0 else None
 
 
-def read_kv_cache_capacity(
+def read_kv_cache_size(
     sample: EngineSample, *, alone: bool, version: str | None, kv_cache: KvCache | None
-) -> float | None:
-    """Capacity of an engine's KV cache in tokens, from the labels of `cache_config_info`.
+) -> KvCacheSize | None:
+    """Size of an engine's KV cache, from the labels of `cache_config_info`; None if unknown.
 
     `kv_cache_size_tokens` is the capacity since 0.23. Before, it is blocks x block size if all layers have the same
     cache. From 0.10 to 0.22, layers of several kinds share the blocks (gpt-oss-120b, half of whose layers have a
     sliding window, holds half as many tokens), which the page does not show: the model's files do. With several engines
     on the page, some releases up to 0.22 report the sum of all engines as `num_gpu_blocks` of each and others do not,
-    so it is not used then.
+    so it is not used then. One block is never given to a request (0.8 to 0.32).
 
     Args:
         sample: the engine's sample.
@@ -159,13 +161,15 @@ def read_kv_cache_capacity(
         kv_cache: the KV cache of the model, from its files; None if unknown.
     """
     config = sample.cache_config
-    tokens = config.get("kv_cache_size_tokens", "")
-    if tokens.isdigit():
-        return float(tokens)
-    blocks, block_size = config.get("num_gpu_blocks", ""), config.get("block_size", "")
-    if alone and blocks.isdigit() and block_size.isdigit() and _has_uniform_layers(config, version, kv_cache):
-        return float(blocks) * float(block_size)
-    return None
+    tokens, blocks, block_size = (
+        float(text) if (text := config.get(label, "")).isdigit() else None
+        for label in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size")
+    )
+    if tokens is None and alone and _has_uniform_layers(config, version, kv_cache):
+        tokens = multiply(blocks, block_size)
+    if tokens is None:
+        return None
+    return KvCacheSize(tokens, block=block_size, reserved=block_size) if block_size else KvCacheSize(tokens)
 
 
 def _has_uniform_layers(config: Mapping[str, str], version: str | None, kv_cache: KvCache | None) -> bool:

@@ -9,6 +9,7 @@
 
 from typing import Final
 
+from phasewatch.analysis.queue import KvCacheSize
 from phasewatch.analysis.samples import EngineSample
 from phasewatch.analysis.totals import PhaseTotals
 from phasewatch.analysis.window import EngineHistory
@@ -69,17 +70,15 @@ def _count_interval_steps(past: EngineHistory, context: PageContext) -> tuple[fl
     return quirks.count_interval_steps(past, one_api_server=_has_one_api_server(context))
 
 
-def _read_kv_cache_capacity(context: PageContext) -> float | None:
+def _read_kv_cache_size(context: PageContext) -> KvCacheSize | None:
     alone = len(context.page.engines) == 1
-    return quirks.read_kv_cache_capacity(
-        context.sample, alone=alone, version=context.version, kv_cache=context.kv_cache
-    )
+    return quirks.read_kv_cache_size(context.sample, alone=alone, version=context.version, kv_cache=context.kv_cache)
 
 
 PAGE_RULES: Final = PageRules(
     measure_totals=measure_totals,
     count_interval_steps=_count_interval_steps,
-    read_kv_cache_capacity=_read_kv_cache_capacity,
+    read_kv_cache_size=_read_kv_cache_size,
     read_cache_dtype=quirks.read_cache_dtype,
     find_corrupt_histograms=quirks.find_corrupt_histograms,
 )

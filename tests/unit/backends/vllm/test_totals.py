@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from phasewatch.analysis.phases import Phases, compute_phases
+from phasewatch.analysis.queue import KvCacheSize
 from phasewatch.analysis.samples import EngineSample, Histogram, Page
 from phasewatch.analysis.window import EngineHistory, subtract_counters
 from phasewatch.backends.page_state import PageContext
 from phasewatch.backends.vllm.quirks import (
     count_computed_prompt_tokens,
     has_one_api_server,
-    read_kv_cache_capacity,
+    read_kv_cache_size,
 )
 from phasewatch.backends.vllm.totals import measure_totals
 from phasewatch.config.settings import ServerSettings
@@ -222,7 +223,8 @@ def read_capacity(
 ) -> float | None:
     """The capacity of a model with such layers according to its files, by the labels of the cache configuration."""
     cache = KvCache(layers, 2.0, ModelSource.CONFIG_JSON) if layers else None
-    return read_kv_cache_capacity(EngineSample(cache_config=config), alone=alone, version=version, kv_cache=cache)
+    size = read_kv_cache_size(EngineSample(cache_config=config), alone=alone, version=version, kv_cache=cache)
+    return size.capacity if size else None
 
 
 def test_the_capacity_follows_from_the_cache_configuration_or_is_unknown() -> None:
@@ -248,6 +250,13 @@ def test_blocks_of_a_model_whose_layers_differ_or_are_unknown_give_no_capacity()
     assert read_capacity({**blocks, "kv_cache_size_tokens": "78384"}, FULL, WINDOW) == 78_384
 
 
+def test_requests_get_whole_blocks_and_one_block_is_never_given_out() -> None:
+    sample = EngineSample(cache_config={"kv_cache_size_tokens": "512", "block_size": "16"})
+    assert read_kv_cache_size(sample, alone=True, version=None, kv_cache=None) == KvCacheSize(512, 16, 16)
+    sample = EngineSample(cache_config={"kv_cache_size_tokens": "512", "block_size": "None"})
+    assert read_kv_cache_size(sample, alone=True, version=None, kv_cache=None) == KvCacheSize(512)
+
+
 def test_before_layers_shared_blocks_every_model_had_the_capacity_of_its_blocks() -> None:
     blocks = {"num_gpu_blocks": "100", "block_size": "16"}
     for version in ("0.8.5", "0.9.2"):
@@ -257,4 +266,4 @@ def test_before_layers_shared_blocks_every_model_had_the_capacity_of_its_blocks(
 def test_figures_that_an_operator_gives_say_nothing_about_the_layers() -> None:
     cache = KvCache((FULL,), 2.0, ModelSource.CONFIG)
     sample = EngineSample(cache_config={"num_gpu_blocks": "100", "block_size": "16"})
-    assert read_kv_cache_capacity(sample, alone=True, version="0.20.0", kv_cache=cache) is None
+    assert read_kv_cache_size(sample, alone=True, version="0.20.0", kv_cache=cache) is None
