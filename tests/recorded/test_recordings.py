@@ -30,7 +30,8 @@ OLDER = ("rust-front-end", "vllm-0.16.0", "vllm-0.12.0", "vllm-0.10.0", "vllm-0.
 TELLS_CACHED = ("vllm-0.16.0", "vllm-0.12.0", "vllm-0.10.0")
 STEADY |= {name: [(35, 58)] for name in OLDER}
 STEADY["vllm-0.10.0-two-api-servers"] = [(18, 28)]
-NEWEST = [name for name in STEADY if not name.startswith(("vllm", "rust"))]
+STEADY["disaggregated-decode"] = [(16, 73)]
+NEWEST = [name for name in STEADY if not name.startswith(("vllm", "rust", "disaggregated"))]
 ONE_ENGINE = [name for name in NEWEST if name != "data-parallel"]
 
 
@@ -61,14 +62,14 @@ def median_error(name: str, window: float, metric: str, expected: Callable[[Trut
 
 
 @pytest.mark.parametrize("window", [30, 60])
-@pytest.mark.parametrize("name", ONE_ENGINE)
+@pytest.mark.parametrize("name", [*ONE_ENGINE, "disaggregated-decode"])
 def test_decode_speed_of_one_stream_is_what_clients_saw(name: str, window: float) -> None:
     metric = "llm_decode_tokens_per_second"
     assert median_error(name, window, metric, Truth.decode_tokens_per_second) < 0.01
 
 
 @pytest.mark.parametrize("window", [10, 30, 60])
-@pytest.mark.parametrize("name", NEWEST)
+@pytest.mark.parametrize("name", [*NEWEST, "disaggregated-decode"])
 def test_decode_throughput_of_all_engines_is_what_clients_got(name: str, window: float) -> None:
     # n-gram speculation: how many tokens an event carries is known for a request as a whole only.
     limit = 0.015 if (name, window) == ("speculative", 10) else 0.01
@@ -84,7 +85,7 @@ def test_prefill_throughput_of_all_engines_is_what_clients_sent(name: str, windo
 
 
 @pytest.mark.parametrize("window", [30, 60])
-@pytest.mark.parametrize("name", ONE_ENGINE)
+@pytest.mark.parametrize("name", [*ONE_ENGINE, "disaggregated-decode"])
 def test_the_mean_time_to_first_token_is_what_clients_waited(name: str, window: float) -> None:
     metric = "llm_time_to_first_token_mean_seconds"
     assert median_error(name, window, metric, Truth.time_to_first_token_mean_seconds) < 0.03

@@ -12,7 +12,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from phasewatch.analysis.ceiling import Ceiling
-from phasewatch.analysis.latency import Latencies, Latency
+from phasewatch.analysis.distribution import Distribution
+from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.quantiles import Quantile
 from phasewatch.analysis.queue import Load
@@ -45,8 +46,8 @@ KNOWN = EngineSnapshot(
         decode_throughput_tokens_per_second=812.6,
     ),
     Latencies(
-        time_to_first_token=Latency(0.3, ((0.5, Quantile(0.2541, 0.25, 0.5)),)),
-        inter_token=Latency(0.03, ((0.99, Quantile(0.01, 0.0, 0.01)),)),
+        time_to_first_token=Distribution(0.3, ((0.5, Quantile(0.2541, 0.25, 0.5)),)),
+        inter_token=Distribution(0.03, ((0.99, Quantile(0.01, 0.0, 0.01)),)),
     ),
     Load(requests_running=24.0, requests_waiting=17.0, kv_cache_usage_ratio=0.93),
     Ceiling(
@@ -98,7 +99,7 @@ OLLAMA = replace(
         EngineSnapshot(
             EngineKey("qwen3:14b", None),
             Phases(prefill_tokens_per_second=1_640.0, decode_tokens_per_second=21.7),
-            Latencies(time_to_first_token=Latency(mean=0.412)),
+            Latencies(time_to_first_token=Distribution(mean=0.412)),
             ceiling=Ceiling(
                 device_info=("NVIDIA RTX 4090", 1),
                 device_memory_bandwidth_bytes_per_second={"table": 1008e9},

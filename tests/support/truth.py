@@ -15,13 +15,14 @@ class Request:
     """One streamed request: when it was sent, when each event came (seconds on the clock of the recording).
 
     An event can carry more than one token, so each one after the first stands for `weight` tokens. `prompt` is the
-    computed part of it, where the server told the client how many tokens were cached.
+    computed part of it, where the server told the client how many tokens were `cached`.
     """
 
     sent: float
     events: tuple[float, ...]
     prompt: int
     generated: int
+    cached: int = 0
 
     @property
     def weight(self) -> float:
@@ -89,4 +90,4 @@ def _requests(name: str) -> Iterator[Request]:
             if usage and document["tokens"]:
                 cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
                 computed = usage["prompt_tokens"] - cached
-                yield Request(document["sent"], tuple(document["tokens"]), computed, usage["completion_tokens"])
+                yield Request(document["sent"], tuple(document["tokens"]), computed, usage["completion_tokens"], cached)

@@ -2,27 +2,18 @@
 
 from dataclasses import dataclass
 
-from phasewatch.analysis.quantiles import QUANTILES, Quantile, compute_quantile
-from phasewatch.analysis.samples import Histogram
+from phasewatch.analysis.distribution import UNOBSERVED, Distribution, compute_distribution
 from phasewatch.analysis.window import EngineHistory
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """One latency in seconds: mean, and quantiles with their order (0 to 1). None and empty without observations."""
-
-    mean: float | None = None
-    quantiles: tuple[tuple[float, Quantile], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Latencies:
-    """The four latencies of one engine."""
+    """The four latencies of one engine, in seconds."""
 
-    time_to_first_token: Latency = Latency()
-    inter_token: Latency = Latency()
-    queue: Latency = Latency()
-    prefill: Latency = Latency()
+    time_to_first_token: Distribution = UNOBSERVED
+    inter_token: Distribution = UNOBSERVED
+    queue: Distribution = UNOBSERVED
+    prefill: Distribution = UNOBSERVED
 
 
 def compute_latencies(past: EngineHistory) -> Latencies:
@@ -31,20 +22,21 @@ def compute_latencies(past: EngineHistory) -> Latencies:
     Time to first token is observed at the first output and includes queue and prefill time. Inter-token latency is
     observed at each later output (per output, not per token), queue and prefill time when a request finishes.
     """
-    growth = past.growth
     return Latencies(
-        time_to_first_token=_compute_latency(growth.time_to_first_token),
-        inter_token=_compute_latency(growth.inter_token_latency),
-        queue=_compute_latency(growth.queue_time),
-        prefill=_compute_latency(growth.prefill_time),
+        time_to_first_token=describe_histogram(past, "time_to_first_token"),
+        inter_token=describe_histogram(past, "inter_token_latency"),
+        queue=describe_histogram(past, "queue_time"),
+        prefill=describe_histogram(past, "prefill_time"),
     )
 
 
-def _compute_latency(histogram: Histogram | None) -> Latency:
-    if histogram is None or histogram.count <= 0:
-        return Latency()
-    quantiles = ((order, compute_quantile(order, histogram.upper_bounds, histogram.cumulative)) for order in QUANTILES)
-    return Latency(
-        mean=histogram.sum / histogram.count,
-        quantiles=tuple((order, quantile) for order, quantile in quantiles if quantile is not None),
+def describe_histogram(past: EngineHistory, name: str) -> Distribution:
+    """The distribution of one histogram over a window.
+
+    Args:
+        past: the window, scrape by scrape.
+        name: the field of `EngineSample`.
+    """
+    return compute_distribution(
+        getattr(past.growth, name), getattr(past.newest, name), sum_is_known=name not in past.ever_corrupt
     )

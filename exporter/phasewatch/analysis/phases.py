@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from phasewatch.analysis.totals import PhaseTotals
-from phasewatch.base.optional import add, divide
+from phasewatch.base.optional import add, compute_share, divide
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +42,5 @@ def compute_phases(totals: PhaseTotals | None) -> Phases:
         tokens_per_step=divide(totals.decode_tokens, totals.decode_outputs),
         engine_steps_per_second=divide(totals.steps, totals.seconds),
         step_tokens=divide(add(totals.prefill_tokens, totals.generated_tokens), totals.steps),
-        prefix_cache_hit_ratio=divide(totals.prefix_cache_hits, totals.prefix_cache_queries),
+        prefix_cache_hit_ratio=compute_share(totals.prefix_cache_hits, totals.prefix_cache_queries),
     )

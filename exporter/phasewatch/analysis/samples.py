@@ -34,10 +34,10 @@ class EngineSample:
 
     Gauges: `requests_running`; `requests_waiting`, of which `requests_deferred` for reasons other than capacity;
     `kv_cache_usage` (0 to 1); `awake` (1, or 0 for an engine put to sleep). `created` is the Unix time at which the
-    counters began. `rejections` is the same for all engines of a model. All other fields are counters: tokens,
-    requests, seconds, and the server's own estimates of operations and bytes, in histograms or in plain counters,
-    whichever the server has. `cache_config` holds the labels with which the server describes its KV cache; only its
-    backend interprets them.
+    counters began. `rejections` is the same for all engines of a model. `finished_*` count requests by the reason for
+    which they finished. All other fields are counters too: tokens, requests, seconds, and the server's own estimates of
+    operations and bytes, in histograms or in plain counters, whichever the server has. `cache_config` holds the labels
+    with which the server describes its KV cache; only its backend interprets them.
     """
 
     requests_running: float | None = None
@@ -48,6 +48,7 @@ class EngineSample:
     created: float | None = None
     prompt_tokens: float | None = None
     prompt_tokens_computed: float | None = None
+    prompt_tokens_local_hits: float | None = None
     prompt_tokens_transferred: float | None = None
     prompt_tokens_cached: float | None = None
     prefill_seconds: float | None = None
@@ -58,6 +59,13 @@ class EngineSample:
     external_prefix_cache_hits: float | None = None
     preemptions: float | None = None
     rejections: float | None = None
+    finished_stop: float | None = None
+    finished_length: float | None = None
+    finished_abort: float | None = None
+    finished_error: float | None = None
+    finished_other: float | None = None
+    draft_tokens: float | None = None
+    accepted_draft_tokens: float | None = None
     estimated_flops_per_gpu: float | None = None
     estimated_read_bytes_per_gpu: float | None = None
     iteration_tokens: Histogram | None = None
@@ -65,6 +73,7 @@ class EngineSample:
     inter_token_latency: Histogram | None = None
     queue_time: Histogram | None = None
     prefill_time: Histogram | None = None
+    decode_time: Histogram | None = None
     request_latency: Histogram | None = None
     request_prompt_tokens: Histogram | None = None
     request_output_tokens: Histogram | None = None
@@ -93,9 +102,12 @@ class Page:
     """One page: its engines, and what it says about the server itself.
 
     `process_start` is the Unix time at which the server's process started; None if several processes write the page.
-    `openmetrics` is the dialect: True for OpenMetrics, False for the text format.
+    `openmetrics` is the dialect: True for OpenMetrics, False for the text format. `http_requests` counts the requests
+    for tokens that were answered, by class of HTTP status (2xx, 4xx, 5xx); empty if the page does not have them, or
+    not before the first one.
     """
 
     process_start: float | None
     openmetrics: bool
     engines: Mapping[EngineKey, EngineSample]
+    http_requests: Mapping[str, float] = field(default_factory=dict)

@@ -20,8 +20,10 @@ class PhaseTotals:
         decode_outputs: outputs except the first of each stream; with speculative decoding one holds several tokens.
         generated_tokens: all generated tokens, first ones included.
         steps: engine steps that generated at least one token.
-        prefix_cache_queries: prompt tokens looked up in the prefix cache.
-        prefix_cache_hits: prompt tokens found in the prefix cache.
+        prefix_cache_queries: prompt tokens of which the server counts how many came from the prefix cache.
+        prefix_cache_hits: those that came from the prefix cache.
+        local_cache_tokens: prompt tokens that came from the engine's own prefix cache.
+        external_cache_tokens: prompt tokens whose keys and values came from another cache or server.
     """
 
     seconds: float
@@ -35,3 +37,5 @@ class PhaseTotals:
     steps: float | None = None
     prefix_cache_queries: float | None = None
     prefix_cache_hits: float | None = None
+    local_cache_tokens: float | None = None
+    external_cache_tokens: float | None = None

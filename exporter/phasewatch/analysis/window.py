@@ -64,12 +64,14 @@ class PageWindow:
 class EngineHistory:
     """The comparable samples of one engine in the window, oldest first, at least one, with their monotonic times.
 
-    `corrupt` names the histograms that include an impossible observation.
+    `corrupt` names the histograms that got an impossible observation in the window, `ever_corrupt` those that got one
+    since the samples are comparable: their sums stay wrong until the server restarts.
     """
 
     times: tuple[float, ...]
     samples: tuple[EngineSample, ...]
     corrupt: frozenset[str] = frozenset()
+    ever_corrupt: frozenset[str] = frozenset()
 
     @property
     def newest(self) -> EngineSample:
@@ -156,6 +158,8 @@ def has_restarted(before: Page, after: Page) -> bool:
     """
     if _has_changed(before.process_start, after.process_start) and not _tells_own_start(after):
         return True
+    if any(after.http_requests.get(status, count) < count for status, count in before.http_requests.items()):
+        return True
     return any(
         _has_changed(before.engines[key].created, sample.created) or _has_fallen(before.engines[key], sample)
         for key, sample in after.engines.items()
@@ -182,6 +186,7 @@ def extract_history(window: PageWindow, key: EngineKey) -> EngineHistory:
         times=tuple(timed.time for timed in pages),
         samples=tuple(timed.page.engines[key] for timed in pages),
         corrupt=frozenset(name for name, time in continuity.corrupt.items() if time > pages[0].time),
+        ever_corrupt=frozenset(continuity.corrupt),
     )
 
 

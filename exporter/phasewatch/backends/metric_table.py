@@ -1,5 +1,6 @@
 """The table for reading a page of metrics: which upstream metric fills which field of an `EngineSample`."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -74,6 +75,35 @@ class MetricSlot:
     rank: int
 
 
+@dataclass(frozen=True)
+class HttpCounter:
+    """The counter of HTTP requests that a server's web framework exposes beside the server's own metrics.
+
+    Attributes:
+        name: full name of its samples.
+        path_label: label with the path that was requested, as the server routes it.
+        method_label: label with the HTTP method. Only POST is counted, or samples without that label.
+        status_label: label with the status of the answer, as a number ("503") or a class ("5xx").
+        paths: the paths that are counted.
+    """
+
+    name: str
+    path_label: str
+    method_label: str
+    status_label: str
+    paths: frozenset[str]
+
+    def find_class(self, labels: Mapping[str, str]) -> str:
+        """The class of status that a sample counts, such as "5xx"; empty for a sample that is not read."""
+        status = _STATUS.fullmatch(labels.get(self.status_label, ""))
+        counted = labels.get(self.path_label, "").rstrip("/") in self.paths
+        posted = labels.get(self.method_label, "POST") == "POST"
+        return f"{status[1]}xx" if status and counted and posted else ""
+
+
+_STATUS: Final = re.compile(r"([245])(?:xx|[0-9]{2})")
+"""Statuses that end a request: informational ones and redirections do not."""
+
 _SUFFIXES: Final[Mapping[MetricKind, Mapping[str, SamplePart]]] = {
     MetricKind.GAUGE: {"": SamplePart.VALUE},
     # Ray has long exported counters without _total.
@@ -95,6 +125,7 @@ class MetricTable:
         model_label: label with the name of the model.
         engine_label: label with the index of the engine, which is "0" for samples without it.
         absent: message for a valid page without any of these metrics: what is missing and what to check.
+        http_requests: the counter of HTTP requests, where the server has one.
     """
 
     metrics: tuple[UpstreamMetric, ...]
@@ -102,6 +133,7 @@ class MetricTable:
     model_label: str
     engine_label: str
     absent: str
+    http_requests: HttpCounter | None = None
 
     @cached_property
     def slots(self) -> Mapping[str, tuple[MetricSlot, ...]]:
@@ -115,7 +147,8 @@ class MetricTable:
     def beginnings(self) -> tuple[str, ...]:
         """Possible beginnings of the lines to read."""
         bare = self.slots if "" in self.prefixes else ()
-        return (*filter(None, self.prefixes), *bare)
+        http = (self.http_requests.name,) if self.http_requests else ()
+        return (*filter(None, self.prefixes), *bare, *http)
 
     @cached_property
     def numbers(self) -> Mapping[str, tuple[MetricSlot, ...]]:

@@ -13,6 +13,7 @@ from phasewatch.analysis.latency import Latencies, compute_latencies
 from phasewatch.analysis.phases import Phases, compute_phases
 from phasewatch.analysis.progress import Progress, advance_progress, list_work, measure_token_stall
 from phasewatch.analysis.queue import KvCacheSize, Load, compute_mean_prompt_tokens, measure_load
+from phasewatch.analysis.requests import Requests, compute_requests, compute_server_requests
 from phasewatch.analysis.samples import EngineKey, EngineSample, Page
 from phasewatch.analysis.saturation import Saturation, advance_saturation, select_recent
 from phasewatch.analysis.totals import PhaseTotals
@@ -75,6 +76,7 @@ class EngineAnalysis:
         phases: both phases over the window.
         latencies: latencies over the window.
         load: queue and KV cache, now and over the window.
+        requests: how requests ended over the window, their lengths and their times.
         cache_dtype: number format of the KV cache; None if the server does not report it.
         interval_steps: engine steps from each scrape of the window to the next.
         progress: when the engine last worked; None for a page without counters of work.
@@ -85,6 +87,7 @@ class EngineAnalysis:
     phases: Phases
     latencies: Latencies
     load: Load
+    requests: Requests
     cache_dtype: str | None
     interval_steps: tuple[float | None, ...]
     progress: Progress | None
@@ -165,7 +168,9 @@ def build_snapshot(state: PageState, target: Target) -> TargetSnapshot:
         for key, analysis in state.engines.items()
         if any(list_work(analysis.past.newest))
     )
-    return replace(snapshot, facts=state.facts, engines=engines)
+    histories = {key: analysis.past for key, analysis in state.engines.items()}
+    requests = compute_server_requests(state.window, histories)
+    return replace(snapshot, facts=state.facts, engines=engines, requests=requests)
 
 
 def _find_corrupt_histograms(window: PageWindow, page: Page, rules: PageRules) -> Mapping[EngineKey, Iterable[str]]:
@@ -212,12 +217,14 @@ def _measure_engine(
     progress: Progress | None,
     saturation: Saturation | None,
 ) -> EngineAnalysis:
-    phases = compute_phases(rules.measure_totals(past, context))
+    totals = rules.measure_totals(past, context)
+    phases = compute_phases(totals)
     return EngineAnalysis(
         past=past,
         phases=phases,
         latencies=compute_latencies(past),
         load=measure_load(past, rules.read_kv_cache_size(context), phases.prefix_cache_hit_ratio),
+        requests=compute_requests(past, totals),
         cache_dtype=rules.read_cache_dtype(context.sample),
         interval_steps=rules.count_interval_steps(past, context),
         progress=progress,
@@ -240,6 +247,7 @@ def _build_engine_snapshot(
         phases=analysis.phases,
         latencies=analysis.latencies,
         load=analysis.load,
+        requests=analysis.requests,
         ceiling=compute_ceiling(
             analysis.past,
             analysis.phases,

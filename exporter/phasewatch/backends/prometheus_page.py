@@ -114,11 +114,14 @@ def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openme
     drafts: dict[EngineKey, _Draft] = {}
     of_model: list[tuple[Series, MetricSlot, float]] = []
     configs: list[Series] = []
+    http_requests: dict[str, float] = {}
     for series, value in values.items():
         slot = series.slot
         if math.isnan(value):
             continue
-        if slot is None:
+        if series.http_class:
+            http_requests[series.http_class] = value + http_requests.get(series.http_class, 0.0)
+        elif slot is None:
             process_start = value
         elif slot.part is SamplePart.LABELS:
             configs.append(series)
@@ -133,7 +136,7 @@ def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openme
     if len(drafts) > MAX_ENGINES:
         raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MAX_ENGINES}")
     engines = {key: _build_sample(drafts[key], table, _find_config(configs, key, drafts)) for key in sorted(drafts)}
-    return Page(process_start, openmetrics, engines)
+    return Page(process_start, openmetrics, engines, http_requests)
 
 
 def _add_model_counters(of_model: list[tuple[Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:

@@ -24,7 +24,10 @@ MAX_SERIES_LENGTH: Final = 16_384
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Series:
-    """One series to read, compared by identity. `slot` is None for the process start time."""
+    """One series to read, compared by identity.
+
+    `slot` is None for the process start time and for HTTP requests, of which `http_class` is the class of status.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -32,6 +35,7 @@ class Series:
     key: EngineKey
     upper_bound: float
     combine: Combine
+    http_class: str = ""
 
     def identify(self) -> "SeriesIdentity":
         """A key that is equal for the same series with another order of labels or another prefix."""
@@ -77,12 +81,14 @@ def parse_series(text: str, number: int, table: MetricTable) -> Series:
     name = match[1]
     labels = {label[1]: _unescape(label[2]) for label in _LABELS.finditer(match[2] or "")}
     slot = table.find_slot(name, labels)
-    if slot is None and name != PROCESS_START:
+    http = table.http_requests
+    http_class = http.find_class(labels) if http and name == http.name else ""
+    if slot is None and name != PROCESS_START and not http_class:
         return NOT_READ
     bucket = slot is not None and slot.part is SamplePart.BUCKET
     upper_bound = _parse_number(labels.get("le", ""), name, number) if bucket else 0.0
     key = EngineKey(labels.get(table.model_label, ""), labels.get(table.engine_label, "0"))
-    return Series(name, labels, slot, key, upper_bound, _choose_combination(slot, labels))
+    return Series(name, labels, slot, key, upper_bound, _choose_combination(slot, labels), http_class)
 
 
 def _choose_combination(slot: MetricSlot | None, labels: Mapping[str, str]) -> Combine:
@@ -115,9 +121,9 @@ def parse_value(series: Series, text: str, number: int) -> float:
     value = _parse_number(text, series.name, number)
     if 0 <= value < math.inf and (series.slot is None or value <= series.slot.metric.highest):
         return value
-    if series.slot is None or series.slot.metric.kind is MetricKind.GAUGE:
+    if not series.http_class and (series.slot is None or series.slot.metric.kind is MetricKind.GAUGE):
         return math.nan
-    if series.slot.part is SamplePart.SUM and math.isfinite(value):
+    if series.slot is not None and series.slot.part is SamplePart.SUM and math.isfinite(value):
         # The sum of a histogram may be negative: vLLM records minus the uptime as the queue time of a request that
         # fails before it is scheduled (0.8 to 0.32).
         return value

@@ -18,6 +18,12 @@ def divide(numerator: float | None, denominator: float | None) -> float | None:
     return numerator / denominator
 
 
+def compute_share(part: float | None, whole: float | None) -> float | None:
+    """Part / whole; also None if that is above 1, which a share cannot be: the two were not counted at one moment."""
+    ratio = divide(part, whole)
+    return ratio if ratio is not None and ratio <= 1 else None
+
+
 def average(a: float | None, b: float | None) -> float | None:
     """(a + b) / 2."""
     return None if a is None or b is None else (a + b) / 2

@@ -21,10 +21,13 @@ from phasewatch.metrics.descriptor import (
 from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS
 from phasewatch.metrics.exporter import SELF_METRICS
 from phasewatch.metrics.model import MODEL_METRICS
-from phasewatch.metrics.target import TARGET_METRICS
+from phasewatch.metrics.requests import REQUEST_METRICS, SERVER_REQUEST_METRICS
+from phasewatch.metrics.target import TARGET_METRICS as TARGET_STATUS_METRICS
 from phasewatch.snapshot.target import TargetSnapshot
 
-ENGINE_METRICS: Final = (*PHASE_METRICS, *LATENCY_METRICS, *CEILING_METRICS, *LOAD_METRICS)
+ENGINE_METRICS: Final = (*PHASE_METRICS, *LATENCY_METRICS, *CEILING_METRICS, *LOAD_METRICS, *REQUEST_METRICS)
+
+TARGET_METRICS: Final = (*TARGET_STATUS_METRICS, *SERVER_REQUEST_METRICS)
 
 TABLE: Final[tuple[Metric, ...]] = (*TARGET_METRICS, *ENGINE_METRICS, *MODEL_METRICS, *SELF_METRICS)
 
@@ -63,10 +66,10 @@ def _build_family(
 ) -> Iterator[Family]:
     family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
     for scope, samples in parts:
-        for labels, value in samples:
+        for labels, value, *suffix in samples:
             if not math.isfinite(value):  # implausibly large values on a page may overflow in a product
                 continue
-            family.add_sample(metric.name, {**scope, **labels} if labels else dict(scope), value)
+            family.add_sample("".join((metric.name, *suffix)), {**scope, **labels} if labels else dict(scope), value)
     if family.samples:
         yield family
 

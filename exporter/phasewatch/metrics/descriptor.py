@@ -1,16 +1,16 @@
 """Descriptions of metrics: name, help, type and labels, and how samples are read from a snapshot."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from phasewatch.analysis.latency import Latency
+from phasewatch.analysis.distribution import Distribution
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.target import TargetSnapshot
 
-MetricSample = tuple[Mapping[str, str], float]
-"""Labels in addition to those of the scope, and the value."""
+MetricSample = tuple[Mapping[str, str], float] | tuple[Mapping[str, str], float, str]
+"""Labels in addition to those of the scope, the value, and for the totals of a summary the suffix of the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +101,51 @@ def describe_self_metric(name: str, kind: str, text: str, read: Callable[[SelfSt
     return SelfMetric(name, text, kind, (), lambda status: list_optional(read(status)))
 
 
-def describe_latency(
-    name: str, what: str, source: str, read: Callable[[EngineSnapshot], Latency]
+def list_totals(distribution: Distribution, labels: Mapping[str, str] = NO_LABELS) -> Iterator[MetricSample]:
+    """List `_sum` and `_count` of a summary, as far as they are known.
+
+    Both are the server's own and cover the time since its start, as those of a client library do. The receiver of the
+    OpenTelemetry Collector drops a summary without `_count`.
+    """
+    if distribution.sum is not None:
+        yield labels, distribution.sum, "_sum"
+    if distribution.count is not None:
+        yield labels, distribution.count, "_count"
+
+
+def describe_distribution(
+    names: tuple[str, str], what: str, source: str, read: Callable[[EngineSnapshot], Distribution]
 ) -> tuple[EngineMetric, ...]:
-    """Describe the two metrics of a latency: quantiles and mean.
+    """Describe the two metrics of a distribution: quantiles with the server's totals, and mean.
 
     Args:
-        name: name of the metric without `llm_` and the unit.
-        what: meaning of the latency, with which both help texts begin.
+        names: names of the quantiles and of the mean.
+        what: meaning of the quantity, with which both help texts begin.
         source: upstream metric.
-        read: gets the latency from an engine's snapshot.
+        read: gets the distribution from an engine's snapshot.
     """
+
+    def list_samples(engine: EngineSnapshot) -> Iterator[MetricSample]:
+        distribution = read(engine)
+        for order, quantile in distribution.quantiles:
+            yield {"quantile": str(order)}, quantile.value
+        yield from list_totals(distribution)
+
     return (
         EngineMetric(
-            f"llm_{name}_seconds",
+            names[0],
             f"{what}, by quantile over the window, interpolated as histogram_quantile does; in the first bucket its "
-            f"upper edge, in the last its lower edge ({source}).",
+            f"upper edge, in the last its lower edge; _sum and _count since the server's start ({source}).",
             "summary",
             (*ENGINE_LABELS, "quantile"),
-            lambda engine: [({"quantile": str(order)}, quantile.value) for order, quantile in read(engine).quantiles],
+            list_samples,
         ),
-        describe_engine_gauge(
-            f"llm_{name}_mean_seconds", f"{what}, mean over the window ({source}).", lambda engine: read(engine).mean
-        ),
+        describe_engine_gauge(names[1], f"{what}, mean over the window ({source}).", lambda engine: read(engine).mean),
     )
+
+
+def describe_latency(
+    name: str, what: str, source: str, read: Callable[[EngineSnapshot], Distribution]
+) -> tuple[EngineMetric, ...]:
+    """Describe the two metrics of a latency, like `describe_distribution`; `name` has neither `llm_` nor the unit."""
+    return describe_distribution((f"llm_{name}_seconds", f"llm_{name}_mean_seconds"), what, source, read)

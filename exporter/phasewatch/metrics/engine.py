@@ -10,18 +10,21 @@ from phasewatch.metrics.descriptor import (
     MetricSample,
     describe_engine_gauge,
     describe_latency,
+    list_totals,
 )
 from phasewatch.snapshot.engine import EngineSnapshot
 
 
 def _list_inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
     """List all lower edges before all upper ones: OpenMetrics requires samples of one label set to be adjacent."""
-    quantiles = engine.latencies.inter_token.quantiles
-    for order, quantile in quantiles:
+    latency = engine.latencies.inter_token
+    for order, quantile in latency.quantiles:
         yield {"quantile": str(order), "bound": "lower"}, quantile.lower_bound
-    for order, quantile in quantiles:
+    yield from list_totals(latency, {"bound": "lower"})
+    for order, quantile in latency.quantiles:
         if quantile.upper_bound is not None:
             yield {"quantile": str(order), "bound": "upper"}, quantile.upper_bound
+    yield from list_totals(latency, {"bound": "upper"})
 
 
 def _list_saturation_states(engine: EngineSnapshot) -> Iterator[MetricSample]:
@@ -90,8 +93,8 @@ PHASE_METRICS: Final = (
     ),
     describe_engine_gauge(
         "llm_prefix_cache_hit_ratio",
-        "Share of looked-up prompt tokens found in the prefix cache over the window, 0 to 1 "
-        "(vLLM prefix_cache_hits, prefix_cache_queries).",
+        "Share of prompt tokens found in the engine's own prefix cache over the window, 0 to 1 "
+        "(vLLM prompt_tokens_by_source; before 0.16 prefix_cache_hits, prefix_cache_queries).",
         lambda engine: engine.phases.prefix_cache_hit_ratio,
     ),
     describe_engine_gauge(

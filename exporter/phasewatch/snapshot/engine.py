@@ -1,4 +1,4 @@
-"""The snapshot of one engine: its phases, latencies, load, ceilings and saturation."""
+"""The snapshot of one engine: its phases, latencies, load, requests, ceilings and saturation."""
 
 from dataclasses import dataclass, field
 
@@ -6,6 +6,7 @@ from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
+from phasewatch.analysis.requests import Requests
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
 
@@ -23,6 +24,7 @@ class EngineSnapshot:
         token_stall_seconds: time without new tokens while requests run.
         state: saturation state; None for a kind of server whose queue is not watched.
         asleep: whether the engine was put to sleep.
+        requests: how requests ended over the window, their lengths and their times.
     """
 
     key: EngineKey
@@ -33,3 +35,4 @@ class EngineSnapshot:
     token_stall_seconds: float | None = None
     state: SaturationState | None = None
     asleep: bool = False
+    requests: Requests = field(default_factory=Requests)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from phasewatch.analysis.requests import ServerRequests
 from phasewatch.base.errors import Reason
 from phasewatch.base.units import format_duration
 from phasewatch.config.settings import ServerSettings, Target
@@ -44,6 +45,7 @@ class TargetSnapshot:
         facts: what the server reports about itself.
         engines: its engines.
         models: its models, where the server manages several; empty for other kinds of servers.
+        requests: how its requests ended over the window, refused ones included.
     """
 
     name: str
@@ -59,6 +61,7 @@ class TargetSnapshot:
     facts: ServerFacts = ServerFacts()
     engines: tuple[EngineSnapshot, ...] = ()
     models: tuple[ModelSnapshot, ...] = ()
+    requests: ServerRequests = field(default_factory=ServerRequests)
 
 
 def create_snapshot(target: Target, health: Health) -> TargetSnapshot:
@@ -88,5 +91,12 @@ def mark_stale(snapshot: TargetSnapshot, age: float) -> TargetSnapshot:
     trouble = snapshot.trouble or Trouble(0.0, 0, Reason.INTERNAL, message)
     models = tuple(ModelSnapshot(model.name, probe=model.probe) for model in snapshot.models if model.probe)
     return replace(
-        snapshot, up=False, trouble=trouble, scrape_seconds=None, facts=ServerFacts(), engines=(), models=models
+        snapshot,
+        up=False,
+        trouble=trouble,
+        scrape_seconds=None,
+        facts=ServerFacts(),
+        engines=(),
+        requests=ServerRequests(),
+        models=models,
     )

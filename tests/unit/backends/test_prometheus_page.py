@@ -180,6 +180,58 @@ def test_a_page_has_the_start_of_the_process_and_the_dialect() -> None:
     assert PageReader(METRIC_NAMES).read(GOOD + "# EOF\n") == Page(None, True, {KEY: read(GOOD)})
 
 
+def http(handler: str, status: str, count: object = 3, method: str = "POST") -> str:
+    return f'http_requests_total{{handler="{handler}",method="{method}",status="{status}"}} {count}\n'
+
+
+def test_http_requests_are_counted_by_class_for_the_endpoints_that_make_the_model_work() -> None:
+    counted = (
+        *("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/pooling"),
+        *("/score", "/v1/score", "/rerank", "/v2/rerank", "/classify", "/generate", "/v1/audio/transcriptions"),
+    )
+    others = (
+        *("/metrics", "/health", "/v1/models", "/tokenize", "/detokenize", "/v1/responses/{response_id}", "/pause"),
+        *("/version", "none", "/v1/messages/count_tokens", "/v1/completions/render"),
+    )
+    for handler in counted:
+        for status, kind in (("2xx", "2xx"), ("200", "2xx"), ("404", "4xx"), ("503", "5xx"), ("5xx", "5xx")):
+            read_page = PageReader(METRIC_NAMES).read(GOOD + http(handler, status))
+            assert read_page.http_requests == {kind: 3}, (handler, status)
+    for handler in others:
+        assert PageReader(METRIC_NAMES).read(GOOD + http(handler, "2xx")).http_requests == {}, handler
+
+
+def test_http_requests_of_all_endpoints_and_statuses_of_a_class_are_added() -> None:
+    text = http("/v1/completions", "200") + http("/v1/completions", "202") + http("/v1/chat/completions", "2xx", 10)
+    assert PageReader(METRIC_NAMES).read(GOOD + text).http_requests == {"2xx": 16}
+    for line in (http("/v1/completions", "2xx", method="GET"), http("/v1/completions", "307")):
+        assert PageReader(METRIC_NAMES).read(GOOD + line).http_requests == {}, line
+
+
+def test_a_page_with_http_requests_alone_is_not_a_server_of_models() -> None:
+    with pytest.raises(ScrapeError) as caught:
+        PageReader(METRIC_NAMES).read(http("/v1/completions", "2xx"))
+    assert caught.value.reason is Reason.NO_METRICS
+
+
+def test_an_impossible_or_repeated_count_of_http_requests_makes_the_page_unusable() -> None:
+    for text in (
+        http("/v1/completions", "2xx", "-1"),
+        http("/v1/completions", "2xx", "NaN"),
+        2 * http("/score", "2xx"),
+    ):
+        with pytest.raises(ScrapeError) as caught:
+            PageReader(METRIC_NAMES).read(GOOD + text)
+        assert caught.value.reason is Reason.PARSE, text
+
+
+def test_a_reason_to_finish_that_is_not_known_counts_as_other() -> None:
+    reasons = {"stop": 1, "length": 2, "abort": 3, "error": 4, "repetition": 5, "reason_of_2030": 6}
+    sample = read(page({f'request_success_total{{finished_reason="{name}"}}': n for name, n in reasons.items()}))
+    finished = (sample.finished_stop, sample.finished_length, sample.finished_abort, sample.finished_error)
+    assert (*finished, sample.finished_other) == (1, 2, 3, 4, 11)
+
+
 def test_a_cache_usage_above_1_is_ignored() -> None:
     assert read(GOOD + page({"kv_cache_usage_perc": 1.5})).kv_cache_usage is None
 

@@ -1,4 +1,4 @@
-from phasewatch.base.optional import add, average, multiply
+from phasewatch.base.optional import add, average, compute_share, multiply
 
 
 def test_arithmetic_on_known_operands_is_plain() -> None:
@@ -9,3 +9,9 @@ def test_arithmetic_on_known_operands_is_plain() -> None:
 def test_the_result_is_none_if_any_operand_is() -> None:
     for sides in ((None, 1.0), (1.0, None), (None, 0.0), (None, None)):
         assert (add(*sides), multiply(*sides), average(*sides)) == (None, None, None), sides
+
+
+def test_a_share_above_1_is_none() -> None:
+    rows = [(1.0, 4.0, 0.25), (4.0, 4.0, 1.0), (5.0, 4.0, None), (0.0, 0.0, None), (None, 4.0, None), (1.0, None, None)]
+    for part, whole, share in rows:
+        assert compute_share(part, whole) == share, (part, whole)

@@ -132,9 +132,15 @@ FORMS: list[tuple[str | None, str, Callable[[str], Any]]] = [
         (
             f"application/openmetrics-text;version=1.0.0;escaping={escaping}",
             f"{OPENMETRICS}; escaping={escaping}",
-            parse_openmetrics,
+            parse,
         )
-        for escaping in ("allow-utf-8", "underscores", "dots", "values")
+        for escaping, parse in (
+            ("allow-utf-8", parse_openmetrics),
+            ("underscores", parse_openmetrics),
+            # These escape suffixes as well, so a strict parser takes `x__sum` for a family that interrupts `x`.
+            ("dots", parse_text),
+            ("values", parse_text),
+        )
     ),
     (PROMETHEUS_2_42, f"{OPENMETRICS}; escaping=underscores", parse_openmetrics),
     (PROMETHEUS_3, f"{OPENMETRICS}; escaping=allow-utf-8", parse_openmetrics),

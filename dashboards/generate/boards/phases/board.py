@@ -4,6 +4,7 @@ from typing import Final
 
 from dashboards.generate.boards.phases.facts import build_facts, build_missing_facts
 from dashboards.generate.boards.phases.latency import build_first_token, build_inter_token
+from dashboards.generate.boards.phases.requests import build_requests
 from dashboards.generate.boards.phases.speeds import build_context, build_speeds, build_steps
 from dashboards.generate.colours import DECODE, DECODE_SHARE, NEUTRAL, PREFILL, UTILIZATION
 from dashboards.generate.model import BarGauge, Dashboard, Query, Row, Thresholds, TimeSeries
@@ -30,6 +31,7 @@ def build_phases() -> Dashboard:
         Row("Prefill and decode", build_speeds()),
         Row("Time to the first token", build_first_token()),
         Row("Time between tokens", build_inter_token()),
+        Row("Requests", build_requests()),
         Row("Steps of the engine", build_steps()),
         Row("Context", build_context()),
     )

@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Final
 
 from phasewatch.analysis.ceiling import Ceiling, compute_single_stream_ceiling
-from phasewatch.analysis.latency import Latencies, Latency
+from phasewatch.analysis.distribution import Distribution
+from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, OllamaVersion, choose_label, parse_version
 from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeTimings
 from phasewatch.backends.ollama.state import OllamaState, ProbeMeasurement
+from phasewatch.base.optional import compute_share
 from phasewatch.config.settings import ProbeSettings, Target
 from phasewatch.models.sources.configured import apply_model_settings
 from phasewatch.snapshot.engine import EngineSnapshot
@@ -58,7 +60,7 @@ def compute_gpu_ratio(model: LoadedModel, version: OllamaVersion | None) -> floa
     """Share of a model's memory on the devices, KV cache and buffers included."""
     if not model.size or model.size_vram is None or _is_counted_twice(model, version):
         return None
-    return model.size_vram / model.size
+    return compute_share(model.size_vram, model.size)
 
 
 def _build_models(
@@ -121,8 +123,8 @@ def _build_engine(
             decode_tokens_per_second=decode_rate,
         ),
         latencies=Latencies(
-            time_to_first_token=Latency(mean=timings.first_token_seconds if timings else None),
-            inter_token=Latency(mean=1 / decode_rate if decode_rate is not None else None),
+            time_to_first_token=Distribution(mean=timings.first_token_seconds if timings else None),
+            inter_token=Distribution(mean=1 / decode_rate if decode_rate is not None else None),
         ),
         ceiling=_compute_ceiling(state, target, model, timings),
     )

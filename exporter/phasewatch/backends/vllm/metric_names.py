@@ -7,7 +7,7 @@ OpenMetrics, and only the samples are the same in both.
 
 from typing import Final
 
-from phasewatch.backends.metric_table import Combine, MetricKind, MetricTable, UpstreamMetric
+from phasewatch.backends.metric_table import Combine, HttpCounter, MetricKind, MetricTable, UpstreamMetric
 
 PREFIXES: Final = ("vllm:", "vllm_", "ray_vllm:", "ray_vllm_")
 """vLLM itself; vLLM for a client that escapes colons; Ray Serve before and after it sanitised names."""
@@ -44,6 +44,12 @@ _METRICS: Final = (
         where={"source": "local_compute"},
     ),
     UpstreamMetric(
+        "prompt_tokens_local_hits",
+        MetricKind.COUNTER,
+        {"prompt_tokens_by_source": "0.16 and newer"},
+        where={"source": "local_cache_hit"},
+    ),
+    UpstreamMetric(
         "prompt_tokens_transferred",
         MetricKind.COUNTER,
         {"prompt_tokens_by_source": "0.16 and newer"},
@@ -71,6 +77,21 @@ _METRICS: Final = (
     UpstreamMetric("external_prefix_cache_hits", MetricKind.COUNTER, {"external_prefix_cache_hits": "0.12 and newer"}),
     UpstreamMetric("preemptions", MetricKind.COUNTER, {"num_preemptions": "all"}),
     UpstreamMetric("rejections", MetricKind.COUNTER, {"admission_rejections": "0.32 and newer"}, of_model=True),
+    *(
+        UpstreamMetric(
+            f"finished_{reason}",
+            MetricKind.COUNTER,
+            {"request_success": "all"},
+            where={"finished_reason": reason},
+        )
+        for reason in ("stop", "length", "abort", "error")
+    ),
+    # Every other reason: `repetition` (0.22 and newer), and those of later releases.
+    UpstreamMetric("finished_other", MetricKind.COUNTER, {"request_success": "all"}),
+    UpstreamMetric("draft_tokens", MetricKind.COUNTER, {"spec_decode_num_draft_tokens": "all, with speculation"}),
+    UpstreamMetric(
+        "accepted_draft_tokens", MetricKind.COUNTER, {"spec_decode_num_accepted_tokens": "all, with speculation"}
+    ),
     # A histogram whose own name ends in _total.
     UpstreamMetric("iteration_tokens", MetricKind.TOTALS, {"iteration_tokens_total": "all"}),
     UpstreamMetric("time_to_first_token", MetricKind.HISTOGRAM, {"time_to_first_token_seconds": "all"}),
@@ -82,8 +103,9 @@ _METRICS: Final = (
     UpstreamMetric("queue_time", MetricKind.HISTOGRAM, {"request_queue_time_seconds": "all"}),
     UpstreamMetric("prefill_time", MetricKind.HISTOGRAM, {"request_prefill_time_seconds": "all"}),
     UpstreamMetric("request_latency", MetricKind.HISTOGRAM, {"e2e_request_latency_seconds": "all"}),
-    UpstreamMetric("request_prompt_tokens", MetricKind.TOTALS, {"request_prompt_tokens": "all"}),
-    UpstreamMetric("request_output_tokens", MetricKind.TOTALS, {"request_generation_tokens": "all"}),
+    UpstreamMetric("decode_time", MetricKind.TOTALS, {"request_decode_time_seconds": "all"}),
+    UpstreamMetric("request_prompt_tokens", MetricKind.HISTOGRAM, {"request_prompt_tokens": "all"}),
+    UpstreamMetric("request_output_tokens", MetricKind.HISTOGRAM, {"request_generation_tokens": "all"}),
     UpstreamMetric(
         "request_computed_tokens", MetricKind.TOTALS, {"request_prefill_kv_computed_tokens": "0.16 and newer"}
     ),
@@ -94,10 +116,28 @@ _METRICS: Final = (
     ),
 )
 
+_ENDPOINTS: Final = (
+    *("completions", "chat/completions", "chat/completions/batch", "responses", "messages"),
+    *("embeddings", "pooling", "score", "rerank", "classify"),
+    *("generate", "inference/v1/generate", "generative_scoring", "invocations"),
+    *("audio/transcriptions", "audio/translations"),
+)
+"""Paths that make the engine work. Others, such as /v1/models and /tokenize, are not requests to the model."""
+
+HTTP_REQUESTS: Final = HttpCounter(
+    name="http_requests_total",
+    path_label="handler",
+    method_label="method",
+    status_label="status",
+    paths=frozenset(f"{version}/{endpoint}" for version in ("", "/v1", "/v2") for endpoint in _ENDPOINTS),
+)
+"""The counter of prometheus-fastapi-instrumentator, which has no prefix (0.8.3 and newer, V1 engine)."""
+
 METRIC_NAMES: Final = MetricTable(
     _METRICS,
     PREFIXES,
     model_label="model_name",
     engine_label="engine",
     absent="the page has no vllm metrics: is this vLLM's own address, and does it run without --disable-log-stats?",
+    http_requests=HTTP_REQUESTS,
 )

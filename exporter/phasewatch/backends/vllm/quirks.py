@@ -98,51 +98,6 @@ def _subtract_totals(before: Histogram | None, after: Histogram | None) -> Histo
     return Histogram(after.sum - (before.sum if before else 0.0), after.count - (before.count if before else 0.0))
 
 
-def count_computed_prompt_tokens(growth: EngineSample, now: EngineSample, version: str | None) -> float | None:
-    """Prompt tokens that the engine actually computed, excluding cached and transferred ones.
-
-    `prompt_tokens_by_source{source="local_compute"}` counts them since 0.16. Before, cached tokens have to be
-    subtracted; 0.8 counted them in blocks, so the figure is unknown if there are hits and the version is unknown.
-
-    Args:
-        growth: growth of the counters.
-        now: the newest sample, for the cache configuration.
-        version: the server's version; None if unknown.
-    """
-    if growth.prompt_tokens_computed is not None:
-        return growth.prompt_tokens_computed
-    if growth.prompt_tokens is None:
-        return None
-    if growth.prompt_tokens_cached is not None:
-        return _drop_negative(growth.prompt_tokens - growth.prompt_tokens_cached)
-    if never_caches(now) or growth.prefix_cache_hits == 0:
-        return growth.prompt_tokens
-    hits = _count_hit_tokens(growth, now, version)
-    return None if hits is None else _drop_negative(growth.prompt_tokens - hits)
-
-
-def never_caches(now: EngineSample) -> bool:
-    """Whether prefix caching is off. The V0 engine (0.8) reports None in that case, and does not count look-ups."""
-    setting = now.cache_config.get("enable_prefix_caching")
-    return setting == "False" or (setting == "None" and now.prefix_cache_queries is None)
-
-
-def _count_hit_tokens(growth: EngineSample, now: EngineSample, version: str | None) -> float | None:
-    if growth.prefix_cache_hits is None or version is None:
-        return None
-    if not version.startswith("0.8."):
-        return growth.prefix_cache_hits + (growth.external_prefix_cache_hits or 0.0)
-    block_size = now.cache_config.get("block_size", "")
-    return growth.prefix_cache_hits * int(block_size) if block_size.isdigit() else None
-
-
-def _drop_negative(tokens: float) -> float | None:
-    """None for a negative number. Hits are counted at admission and prompts at their first token, so over a short
-    window the difference may be negative.
-    """
-    return tokens if tokens >= 0 else None
-
-
 def read_kv_cache_size(
     sample: EngineSample, *, alone: bool, version: str | None, kv_cache: KvCache | None
 ) -> KvCacheSize | None:

@@ -15,6 +15,7 @@ from phasewatch.analysis.totals import PhaseTotals
 from phasewatch.analysis.window import EngineHistory
 from phasewatch.backends.page_state import PageContext, PageRules
 from phasewatch.backends.vllm import quirks
+from phasewatch.backends.vllm.prompt_tokens import count_prompt_tokens, never_caches, takes_from_elsewhere
 
 
 def measure_totals(past: EngineHistory, context: PageContext) -> PhaseTotals | None:
@@ -23,9 +24,11 @@ def measure_totals(past: EngineHistory, context: PageContext) -> PhaseTotals | N
         return None
     growth, now = past.growth, past.newest
     latency, prefill = growth.inter_token_latency, growth.prefill_time
+    prompts = count_prompt_tokens(growth, now, context.version)
+    by_source = growth.prompt_tokens_local_hits is not None and prompts.total is not None
     return PhaseTotals(
         seconds=past.seconds,
-        prefill_tokens=quirks.count_computed_prompt_tokens(growth, now, context.version),
+        prefill_tokens=prompts.computed,
         prefill_seconds=prefill.sum if prefill else None,
         timed_prefill_tokens=_count_timed_prefill_tokens(growth, now),
         decode_tokens=_count_decode_tokens(growth),
@@ -33,8 +36,10 @@ def measure_totals(past: EngineHistory, context: PageContext) -> PhaseTotals | N
         decode_outputs=latency.count if latency else None,
         generated_tokens=growth.generation_tokens,
         steps=quirks.count_steps(past, one_api_server=_has_one_api_server(context)),
-        prefix_cache_queries=growth.prefix_cache_queries,
-        prefix_cache_hits=growth.prefix_cache_hits,
+        prefix_cache_queries=prompts.total if by_source else growth.prefix_cache_queries,
+        prefix_cache_hits=prompts.local_cache if by_source else growth.prefix_cache_hits,
+        local_cache_tokens=prompts.local_cache,
+        external_cache_tokens=prompts.external_cache,
     )
 
 
@@ -52,12 +57,13 @@ def _count_timed_prefill_tokens(growth: EngineSample, now: EngineSample) -> floa
     """Computed prompt tokens of the requests that finished, to which the prefill time belongs.
 
     Unknown for an engine that takes over finished prefills: the decode side of a disaggregated pair reports the cached
-    tokens of the prefill side (0.16 to 0.32), so the tokens that it computed itself are unknown.
+    tokens of the prefill side (0.16 to 0.32), so the tokens that it computed itself are unknown. That holds for every
+    request that has not finished yet, however long ago its tokens came.
     """
-    if growth.prompt_tokens_transferred:
+    if takes_from_elsewhere(now):
         return None
     tokens = growth.request_computed_tokens
-    if tokens is None and (quirks.never_caches(now) or now.prefix_cache_hits == 0):
+    if tokens is None and (never_caches(now) or now.prefix_cache_hits == 0):
         tokens = growth.request_prompt_tokens
     return tokens.sum if tokens and tokens.count > 0 else None
 

@@ -145,6 +145,7 @@ class Counters:
         families: the metric families.
         values: gauges and counters by family name and label value.
         histograms: histograms by family name.
+        http_requests: completions that were answered, by class of HTTP status; only classes that have occurred.
     """
 
     def __init__(self, settings: SimulatedVllmSettings) -> None:
@@ -159,6 +160,7 @@ class Counters:
             family.name: HistogramCounts(family.upper_bounds) for family in self.families if family.type == "histogram"
         }
         self.values["engine_sleep_state", "awake"] = 1.0
+        self.http_requests: dict[str, int] = {}
 
     def update_gauges(self, scheduler: Scheduler) -> None:
         """Copy the scheduler's state after a step: the gauges, and the counters of the prefix cache."""
@@ -175,6 +177,11 @@ class Counters:
     def count_rejection(self) -> None:
         """Count a request that was answered with 503."""
         self._add("admission_rejections", 1, "max_num_queued_reqs")
+        self._count_http_request("5xx")
+
+    def count_disconnect(self) -> None:
+        """Count a stream whose client disconnected: only the web framework does, and its answer had begun with 200."""
+        self._count_http_request("2xx")
 
     def count_step(self, tokens: int) -> None:
         """Count a step that produced output.
@@ -202,6 +209,7 @@ class Counters:
     def count_finished(self, sequence: Sequence) -> None:
         """Count a request that ran to its end. Aborted requests are never counted (0.8 to 0.32)."""
         request, first, last = sequence.request, sequence.first_token_at, sequence.last_token_at
+        self._count_http_request("2xx")
         self._add("request_success", 1, "length" if sequence.generated == request.max_tokens else "stop")
         observations = {
             "request_prompt_tokens": request.prompt,
@@ -220,6 +228,9 @@ class Counters:
         }
         for name, value in observations.items():
             self.histograms[name].observe(value)
+
+    def _count_http_request(self, status: str) -> None:
+        self.http_requests[status] = self.http_requests.get(status, 0) + 1
 
     def _set(self, name: str, value: float, label_value: str = "") -> None:
         self.values[name, label_value] = value

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from phasewatch.demo.vllm.counters import Counters
-from phasewatch.demo.vllm.ledger import EngineStep, FirstToken, TruthLedger
+from phasewatch.demo.vllm.ledger import EngineStep, FinishedRequest, FirstToken, TruthLedger
 from phasewatch.demo.vllm.roofline import Roofline, StepCost, StepWork
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence, StepPart
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
@@ -68,6 +68,9 @@ class Engine:
 
     def abort_all(self) -> None:
         """Disconnect all clients. A step that is being computed still runs to its end."""
+        held = len(self._arrived) + len(self._scheduler.running) + len(self._scheduler.waiting)
+        for _ in range(held):
+            self.counters.count_disconnect()
         self._arrived.clear()
         self._scheduler.abort_all()
         self.counters.update_gauges(self._scheduler)
@@ -114,6 +117,7 @@ class Engine:
         """Deliver the tokens of a step."""
         self._step = None
         first_tokens: list[FirstToken] = []
+        finished: list[FinishedRequest] = []
         token_gaps: Counter[float] = Counter()
         for sequence in (part.sequence for part in step.parts if part.yields and not part.sequence.aborted):
             self.counters.count_token(sequence, self._now)
@@ -128,18 +132,26 @@ class Engine:
             sequence.generated += 1
             if sequence.generated == sequence.request.output:
                 self._finish(sequence)
+                request = sequence.request
+                finished.append(FinishedRequest(self._now - request.sent_at, request.prompt, sequence.generated))
         if first_tokens or token_gaps:
             computed_tokens = sum(first.computed_tokens for first in first_tokens)
             self.counters.count_step(computed_tokens + len(first_tokens) + token_gaps.total())
         self.counters.update_gauges(self._scheduler)
-        self._record(step, first_tokens, token_gaps)
+        self._record(step, first_tokens, token_gaps, finished)
 
     def _finish(self, sequence: Sequence) -> None:
         self._scheduler.finish(sequence)
         self.counters.count_finished(sequence)
         self._clients.schedule_next(sequence.request, self._now)
 
-    def _record(self, step: _RunningStep, first_tokens: list[FirstToken], token_gaps: Counter[float]) -> None:
+    def _record(
+        self,
+        step: _RunningStep,
+        first_tokens: list[FirstToken],
+        token_gaps: Counter[float],
+        finished: list[FinishedRequest],
+    ) -> None:
         self.ledger.record(
             EngineStep(
                 end=step.end,
@@ -153,6 +165,7 @@ class Engine:
                 preempted=step.preempted,
                 first_tokens=tuple(first_tokens),
                 token_gaps=tuple(token_gaps.items()),
+                finished=tuple(finished),
             )
         )
 

@@ -28,6 +28,21 @@ class FirstToken:
 
 
 @dataclass(frozen=True, slots=True)
+class FinishedRequest:
+    """A request that ran to its end.
+
+    Attributes:
+        latency: seconds from its arrival to its last token.
+        prompt_tokens: length of its prompt.
+        output_tokens: length of its output.
+    """
+
+    latency: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStep:
     """One step of the engine.
 
@@ -43,6 +58,7 @@ class EngineStep:
         preempted: requests preempted when the step began.
         first_tokens: the first tokens of requests that it produced.
         token_gaps: gaps before all other tokens: (seconds since the previous token of the stream, number of tokens).
+        finished: the requests that ended with it.
     """
 
     end: float
@@ -56,6 +72,7 @@ class EngineStep:
     preempted: int
     first_tokens: tuple[FirstToken, ...]
     token_gaps: tuple[tuple[float, int], ...]
+    finished: tuple[FinishedRequest, ...] = ()
 
 
 class TruthLedger:

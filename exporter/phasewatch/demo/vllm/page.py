@@ -1,6 +1,6 @@
 """Responses of the simulated vLLM: /metrics with the names, labels and buckets of 0.32, /v1/models and /server_info."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from phasewatch.demo.vllm.counters import Counters, HistogramCounts, MetricFamily
@@ -26,6 +26,7 @@ def render_metrics(counters: Counters, settings: SimulatedVllmSettings, created:
     lines = [*_render_header("process_start_time_seconds", "gauge"), f"process_start_time_seconds {process_start!r}"]
     for family in counters.families:
         lines += _render_family(family, counters, _render_labels(family, settings), created)
+    lines += _render_http_requests(counters.http_requests, created)
     lines += _render_header("vllm:cache_config_info", "gauge")
     lines.append(f"vllm:cache_config_info{{{_render_cache_config(settings)}}} 1.0")
     return "\n".join(lines) + "\n"
@@ -95,6 +96,15 @@ def _render_histogram(name: str, labels: str, histogram: HistogramCounts) -> Ite
         yield f'{name}_bucket{{{labels},le="{bound}"}} {total}.0'
     yield f"{name}_count{{{labels}}} {total}.0"
     yield f"{name}_sum{{{labels}}} {float(histogram.sum)!r}"
+
+
+def _render_http_requests(counts: Mapping[str, int], created: float) -> Iterator[str]:
+    """The counter of the web framework: a class of status is there once it has occurred."""
+    for name, kind in (("http_requests_total", "counter"), ("http_requests_created", "gauge")):
+        yield from _render_header(name, kind)
+        for status, count in counts.items():
+            value = float(count) if kind == "counter" else created
+            yield f'{name}{{handler="/v1/completions",method="POST",status="{status}"}} {value!r}'
 
 
 def _render_cache_config(settings: SimulatedVllmSettings) -> str:

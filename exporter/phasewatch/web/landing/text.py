@@ -6,7 +6,7 @@ from html import escape
 from math import isfinite
 from typing import Final
 
-from phasewatch.analysis.latency import Latency
+from phasewatch.analysis.distribution import Distribution
 from phasewatch.base.units import format_duration
 from phasewatch.snapshot.models import FOREVER_SECONDS
 
@@ -65,7 +65,7 @@ def format_percent(ratio: float | None) -> str:
     return f"{format_number(100 * max(-_LARGEST_NUMBER, min(ratio, _LARGEST_NUMBER)), 0)} %"
 
 
-def format_quantile(latency: Latency, order: float) -> str:
+def format_quantile(latency: Distribution, order: float) -> str:
     """Format a quantile of a latency in seconds: `≤` in the first bucket, `≥` in the last, a dash if unknown."""
     quantile = dict(latency.quantiles).get(order)
     if quantile is None:

@@ -10,8 +10,8 @@ from phasewatch.analysis.queue import KvCacheSize
 from phasewatch.analysis.samples import EngineSample, Histogram, Page
 from phasewatch.analysis.window import EngineHistory, subtract_counters
 from phasewatch.backends.page_state import PageContext
+from phasewatch.backends.vllm.prompt_tokens import PromptTokens, count_prompt_tokens
 from phasewatch.backends.vllm.quirks import (
-    count_computed_prompt_tokens,
     has_one_api_server,
     read_kv_cache_size,
 )
@@ -113,6 +113,7 @@ def test_prefill_speed_is_unknown_if_finished_prefills_are_taken_over() -> None:
 
 
 OLD = {"prompt_tokens_computed": None, "request_computed_tokens": None}
+EXTERNAL = {"external_prefix_cache_hits": 1900.0}
 
 
 def test_cached_tokens_are_never_counted_as_computed() -> None:
@@ -140,11 +141,49 @@ def test_cached_tokens_are_never_counted_as_computed() -> None:
     for facts, config, version, computed in rows:
         end = replace(END, cache_config=config, **facts)
         start = replace(START, prompt_tokens_cached=0.0, external_prefix_cache_hits=0.0)
-        assert count_computed_prompt_tokens(subtract_counters(start, end), end, version) == computed, (
-            facts,
-            config,
-            version,
-        )
+        prompts = count_prompt_tokens(subtract_counters(start, end), end, version)
+        assert prompts.computed == computed, (facts, config, version)
+
+
+def test_tokens_from_elsewhere_are_subtracted_with_or_without_hits_of_the_engines_own_cache() -> None:
+    rows: list[tuple[dict[str, Any], dict[str, str], str | None, PromptTokens]] = [
+        ({"prefix_cache_hits": 0.0, "external_prefix_cache_hits": 1900.0}, {}, None, PromptTokens(100, 0, 1900)),
+        ({"prefix_cache_hits": 0.0, "external_prefix_cache_hits": 1900.0}, {}, "0.12.0", PromptTokens(100, 0, 1900)),
+        ({"prefix_cache_hits": 1.0, "external_prefix_cache_hits": 1900.0}, {}, "0.12.0", PromptTokens(99, 1, 1900)),
+        (
+            {"prefix_cache_hits": None, "external_prefix_cache_hits": 500.0},
+            {"enable_prefix_caching": "False"},
+            None,
+            PromptTokens(1500, 0, 500),
+        ),
+        ({"prompt_tokens_cached": 700.0, "external_prefix_cache_hits": 300.0}, {}, None, PromptTokens(1300, 400, 300)),
+        ({"prompt_tokens_cached": 700.0, "external_prefix_cache_hits": 800.0}, {}, None, PromptTokens()),
+        ({"prefix_cache_hits": 0.0, "external_prefix_cache_hits": 2001.0}, {}, None, PromptTokens()),
+    ]
+    for facts, config, version, expected in rows:
+        end = replace(END, cache_config=config, **{**OLD, **facts})
+        start = replace(START, prompt_tokens_cached=0.0, external_prefix_cache_hits=0.0)
+        prompts = count_prompt_tokens(subtract_counters(start, end), end, version)
+        assert prompts == expected, facts
+        assert prompts.total in {None, end.prompt_tokens}, facts
+
+
+def test_prefill_speed_is_unknown_once_tokens_came_from_elsewhere_even_before_the_window() -> None:
+    for facts in ({"prompt_tokens_transferred": 500.0}, {**OLD, "prefix_cache_hits": 0.0, **EXTERNAL}):
+        start, end = (replace(sample, **facts) for sample in (START, END))
+        assert measure(end, start).prefill_tokens_per_second is None, facts
+
+
+def test_the_hit_ratio_is_that_of_the_prompts_where_the_page_has_their_sources() -> None:
+    start = replace(START, prompt_tokens_local_hits=0.0)
+    end = replace(END, prompt_tokens_local_hits=500.0, prompt_tokens_transferred=300.0)
+    assert measure(end, start).prefix_cache_hit_ratio == 500 / 2000
+
+
+def test_a_hit_ratio_above_1_is_absent() -> None:
+    # The counters were read in the middle of an update, or count blocks and tokens (0.8).
+    assert measure(replace(END, prefix_cache_hits=2001.0)).prefix_cache_hit_ratio is None
+    assert measure(replace(END, prefix_cache_hits=2000.0)).prefix_cache_hit_ratio == 1.0
 
 
 def test_before_0_16_prefill_speed_is_known_only_without_cache_hits() -> None:

@@ -174,6 +174,33 @@ def test_true_inter_token_quantiles_are_within_the_exported_bounds() -> None:
                 assert (quantile.lower_bound or 0.0) <= true <= upper_bound, (scenario, order)
 
 
+def test_finished_requests_and_their_lengths_are_those_of_the_ledger() -> None:
+    for scenario in ("batch", "slots", "preemption"):
+        for reading, truth in read(scenario):
+            requests, finished = reading.requests, [request for step in truth.steps for request in step.finished]
+            assert sum(requests.finished_per_second.values()) * WINDOW == pytest.approx(len(finished)), scenario
+            for shown, true in (
+                (requests.latency.mean, [request.latency for request in finished]),
+                (requests.prompt_tokens.mean, [request.prompt_tokens for request in finished]),
+                (requests.output_tokens.mean, [request.output_tokens for request in finished]),
+            ):
+                assert shown == pytest.approx(statistics.mean(true), rel=EXACT), scenario
+
+
+def test_http_answers_are_the_finished_the_refused_and_the_disconnected_requests() -> None:
+    server = simulate(
+        Workload(users=100, prompt=(200, 900), output=(50, 300), max_tokens=400),
+        settings=replace(SETTINGS, max_num_queued_reqs=30),
+    )
+    server.advance(30.0)
+    finished = server.value("request_success", "stop") + server.value("request_success", "length")
+    refused = server.value("admission_rejections", "max_num_queued_reqs")
+    assert server.engine.counters.http_requests == {"2xx": finished, "5xx": refused}
+    held = server.value("num_requests_running") + server.value("num_requests_waiting")
+    server.engine.abort_all()
+    assert server.engine.counters.http_requests["2xx"] >= finished + held
+
+
 def test_preemptions_are_counted_only_after_recomputation() -> None:
     server = simulate(SCENARIOS["preemption"])
     late = 0

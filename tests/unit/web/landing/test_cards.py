@@ -2,7 +2,8 @@ from dataclasses import replace
 from html import escape
 
 from phasewatch.analysis.advice import ADVICE, ASLEEP, OLLAMA_ADVICE
-from phasewatch.analysis.latency import Latencies, Latency
+from phasewatch.analysis.distribution import Distribution
+from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
@@ -201,7 +202,7 @@ def test_unknown_numbers_have_no_age() -> None:
         (EngineSnapshot(KNOWN.key), False),
         (EngineSnapshot(KNOWN.key, Phases(prefill_tokens_per_second=1.0)), True),
         (EngineSnapshot(KNOWN.key, Phases(decode_tokens_per_second=1.0)), True),
-        (EngineSnapshot(KNOWN.key, latencies=Latencies(Latency(mean=1.0))), True),
+        (EngineSnapshot(KNOWN.key, latencies=Latencies(Distribution(mean=1.0))), True),
     ):
         assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged, engine
 

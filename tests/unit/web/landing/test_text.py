@@ -1,4 +1,4 @@
-from phasewatch.analysis.latency import Latency
+from phasewatch.analysis.distribution import Distribution
 from phasewatch.analysis.quantiles import Quantile
 from phasewatch.web.landing.text import (
     UNKNOWN,
@@ -58,7 +58,7 @@ def test_a_quantile_in_an_outer_bucket_is_shown_as_the_bound_it_is() -> None:
         (Quantile(80.0, 80.0, None), "≥ 80 s"),
         (Quantile(0.015, 0.01, 0.02), "0.015 s"),
     ):
-        latency = Latency(0.1, ((0.5, quantile),))
+        latency = Distribution(0.1, ((0.5, quantile),))
         assert format_quantile(latency, 0.5) == text, quantile
         assert format_quantile(latency, 0.99) == UNKNOWN, quantile
 
