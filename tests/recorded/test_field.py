@@ -73,6 +73,16 @@ def test_blocks_that_layers_of_several_kinds_share_give_no_capacity() -> None:
         assert value(metrics, "llm_kv_cache_usage_ratio") == 0.5
 
 
+@pytest.mark.parametrize("name", ["external-hits", "external-hits-no-prefix-cache"])
+def test_tokens_loaded_from_elsewhere_are_not_computed_even_if_the_own_cache_has_no_hit(name: str) -> None:
+    for metrics in list_since(name, 5):
+        assert value(metrics, "llm_prefill_throughput_tokens_per_second") == pytest.approx(100)
+        assert values(metrics, "llm_prefill_tokens_per_second") == []
+        assert value(metrics, "llm_step_tokens") == pytest.approx(3.5)
+        assert value(metrics, "llm_prompt_tokens_per_second", source="external_cache") == pytest.approx(3900)
+        assert sum(values(metrics, "llm_prompt_tokens_per_second")) == pytest.approx(4000)
+
+
 @pytest.mark.parametrize("name", ["preemption", "kv-saturation"])
 def test_from_ten_seconds_before_the_first_counted_preemption_no_headroom_is_promised(name: str) -> None:
     """Until the last one is counted. When the load falls afterwards, there is room again."""
