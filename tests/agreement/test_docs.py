@@ -87,9 +87,9 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
 def test_the_recording_on_its_page_can_be_read(tmp_path: Path) -> None:
     text = next(text for text in fences(page("docs/recordings.md"), "json") if '"header"' in text)
     (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
-    first, second = RecordingReader(tmp_path / "example.jsonl").read_scrapes()
+    first, *failed = RecordingReader(tmp_path / "example.jsonl").read_scrapes()
     assert first.response is not None
-    assert isinstance(second.outcome, ScrapeError)
-    assert second.outcome.reason is Reason.TIMEOUT
+    errors = [scrape.outcome for scrape in failed if isinstance(scrape.outcome, ScrapeError)]
+    assert [(error.reason, error.refused) for error in errors] == [(Reason.TIMEOUT, False), (Reason.CONNECT, True)]
     keys = {name for line in text.splitlines() for name in json.loads(line)}
     assert keys == {code(cells[0]) for _, cells in tables(page("docs/recordings.md"), "key", "of", "meaning")}

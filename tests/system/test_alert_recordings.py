@@ -19,7 +19,8 @@ from tests.support.accelerated_rules import accelerate
 from tests.support.pages import bodies, replayed
 from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
-from tests.support.rule_files import RULES, groups, promtool
+from tests.support.promtool_plan import list_groups, render_values, selector
+from tests.support.rule_files import RULES, promtool
 
 HURRY: Final = 20
 STEP: Final = 2
@@ -133,11 +134,7 @@ def hurried_rules(folder: Path) -> Iterator[Path]:
 def in_order(folder: Path) -> list[str]:
     """Names of all groups, those first whose recordings others read. A group left out would be the first."""
     first = ("phasewatch-thresholds.yml", "site.yml", "phasewatch-effective.yml", "phasewatch-recording.yml")
-    return [
-        group["name"]
-        for name in (*first, "phasewatch-slo.yml", "phasewatch-alerts.yml")
-        for group in groups(folder / name)
-    ]
+    return list_groups(folder / name for name in (*first, "phasewatch-slo.yml", "phasewatch-alerts.yml"))
 
 
 def exported(recording: str) -> Series:
@@ -183,14 +180,3 @@ def by_the_second(scrapes: Iterable[tuple[float, State]]) -> Iterator[tuple[int,
         while second < end:
             yield second, state
             second += 1
-
-
-def selector(name: str, labels: Mapping[str, str]) -> str:
-    return name + "{" + ", ".join(f"{key}={json.dumps(value)}" for key, value in labels.items()) + "}"
-
-
-def render_values(values: Mapping[int, float]) -> str:
-    """Values by second in promtool's notation."""
-    first, last = min(values), max(values)
-    after = [repr(values[second]) if second in values else "stale" for second in range(first, last + 1)]
-    return " ".join([*["_"] * first, *after, "stale"])

@@ -19,7 +19,7 @@ from phasewatch.analysis.saturation import Saturation, advance_saturation, selec
 from phasewatch.analysis.totals import PhaseTotals
 from phasewatch.analysis.window import EngineHistory, PageWindow, append_page, extract_history
 from phasewatch.backends.equipment import Equipment, combine_model_costs
-from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.base.errors import ScrapeError
 from phasewatch.base.optional import divide
 from phasewatch.config.settings import ServerSettings, Target
 from phasewatch.models.costs import KvCache
@@ -123,10 +123,11 @@ def fold_page(state: PageState, page: Page, timing: ScrapeTiming, target: Target
 def fold_failure(state: PageState, error: ScrapeError, timing: ScrapeTiming) -> PageState:
     """The state after a failed scrape.
 
-    After a timeout, for example, the counters go on, so the window is kept and will cover the gap. A refused connection
-    means that the server's process has ended: everything after it starts from nothing.
+    A refused connection means that the server's process has ended: everything after it starts from nothing. After any
+    other failure, a broken connection included, the window is kept and will cover the gap: if the server has restarted
+    meanwhile, the counters and start times of the next page show it.
     """
-    before = _forget_server(state) if error.reason is Reason.CONNECT else state
+    before = _forget_server(state) if error.refused else state
     return replace(before, health=record_failure(state.health, error, timing))
 
 

@@ -63,12 +63,15 @@ class ScrapeError(PhaseWatchError):
     Args:
         reason: the class of the failure.
         message: what is wrong and what to do. Never contains a credential or a part of the server's response.
+        refused: whether the connection was refused at every address of the server: its process has ended, and whatever
+            was known of it with it. After any other failure the process may still be the same one.
     """
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: Reason, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.refused = refused
 
 
 class RecordingError(PhaseWatchError):

@@ -2,9 +2,10 @@
 
     {"kind": "header", "engine": "vllm", "version": "0.32.0", ...}
     {"kind": "scrape", "t": 12.0, "took": 0.02, "status": 200, "body": "..."}
-    {"kind": "scrape", "t": 13.0, "error": "connect"}
+    {"kind": "scrape", "t": 13.0, "error": "connect", "refused": true}
 
 `t` is the time at which the scrape was sent, in monotonic seconds since the start; `took` its duration in seconds.
+`refused` stands beside the error of a connection that was refused (see `ScrapeError`).
 """
 
 import gzip
@@ -29,6 +30,10 @@ _ERROR_NAMES: Final[Mapping[str, Reason]] = {
     "ClientConnectorSSLError": Reason.TLS,
     "ClientConnectorCertificateError": Reason.TLS,
 }
+
+_REFUSALS: Final = frozenset({"ClientConnectorError", "ConnectionRefusedError"})
+"""Names by which other recorders record a refused connection. aiohttp has other names for failures of name resolution
+and TLS, and for connections that broke."""
 
 _LARGEST_NUMBER: Final = 1e12
 """Numbers from here on are not accepted as times, seconds."""
@@ -133,7 +138,7 @@ class RecordingReader:
         if time is None or took is None or took < 0:
             raise RecordingError(f"{self.path}:{number}: expected numbers for t and took")
         if "error" in line:
-            return RecordedScrape(time, took, _create_error(str(line["error"])))
+            return RecordedScrape(time, took, _create_error(str(line["error"]), refused=line.get("refused") is True))
         status, body = line.get("status"), line.get("body", "")
         if not isinstance(status, int) or not isinstance(body, str):
             raise RecordingError(f"{self.path}:{number}: expected an error, or a status and a body")
@@ -154,9 +159,9 @@ def _encode_body(body: str) -> bytes:
         return body.encode("utf-8", "surrogatepass")
 
 
-def _create_error(name: str) -> ScrapeError:
+def _create_error(name: str, *, refused: bool) -> ScrapeError:
     reason = _ERROR_NAMES.get(name, Reason.CONNECT)
-    return ScrapeError(reason, f"recorded as {name}")
+    return ScrapeError(reason, f"recorded as {name}", refused=refused or name in _REFUSALS)
 
 
 class RecordingWriter:
@@ -202,7 +207,8 @@ class RecordingWriter:
 
     def write_error(self, time: float, took: float, error: ScrapeError) -> None:
         """Write a failure; arguments and errors as in `write_response`."""
-        self._write({"kind": "scrape", "t": time, "took": took, "error": error.reason.value})
+        refused = {"refused": True} if error.refused else {}
+        self._write({"kind": "scrape", "t": time, "took": took, "error": error.reason.value, **refused})
 
     def _write(self, line: Mapping[str, Any]) -> None:
         try:

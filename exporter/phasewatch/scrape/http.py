@@ -3,9 +3,10 @@
 import asyncio
 import errno
 import os
+import socket
 import ssl
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -24,6 +25,10 @@ _MAX_SECRET_BYTES: Final = 65_536
 
 _MAX_ERROR_BYTES: Final = 65_536
 """Largest body that is read from a response to POST with a status other than 200."""
+
+_REFUSED: Final = frozenset({errno.ECONNREFUSED, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+"""Errors of connecting to a server whose process has ended, by all its addresses: the last two are those of an address
+family that this machine does not have (`localhost` without IPv6), by which it never reached the server."""
 
 _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 """Window size for zlib that detects either format by its header."""
@@ -178,7 +183,7 @@ async def _exchange(
     except httpx.ConnectError as error:
         raise _explain_connect_error(error) from error
     except httpx.NetworkError as error:
-        raise ScrapeError(Reason.CONNECT, "the connection broke off") from error
+        raise ScrapeError(Reason.CONNECT, f"the connection broke off{_describe_cause(error)}") from error
     except httpx.RemoteProtocolError as error:
         raise ScrapeError(Reason.CONNECT, "the server closed the connection without a valid answer") from error
     except httpx.HTTPError as error:
@@ -220,10 +225,33 @@ def _explain_connect_error(error: httpx.ConnectError) -> ScrapeError:
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ScrapeError(Reason.TLS, f"the certificate is not trusted: {cause.verify_message}")
-        if isinstance(cause, ssl.SSLError):
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLWantReadError):
             return ScrapeError(Reason.TLS, f"no TLS connection, does it speak https? {cause.reason or cause}")
-    number = next((cause.errno for cause in causes if isinstance(cause, OSError) and (cause.errno or 0) > 0), None)
-    return ScrapeError(Reason.CONNECT, f"cannot connect: {os.strerror(number) if number else error}")
+        if isinstance(cause, socket.gaierror):
+            return ScrapeError(Reason.CONNECT, f"the host name in url cannot be resolved: {cause.strerror}")
+    numbers = _list_error_numbers(causes)
+    if errno.EMFILE in numbers:
+        return ScrapeError(
+            Reason.CONNECT,
+            "the exporter has too many open files: raise its limit (ulimit -n, or LimitNOFILE= in systemd)",
+        )
+    refused = errno.ECONNREFUSED in numbers and numbers <= _REFUSED
+    return ScrapeError(Reason.CONNECT, f"cannot connect{_describe_cause(error)}", refused=refused)
+
+
+def _describe_cause(error: Exception) -> str:
+    """The operating system's words for what broke a connection, after a colon; empty if there are none."""
+    texts = sorted(os.strerror(number) for number in _list_error_numbers(_list_causes(error)))
+    return f": {', '.join(texts)}" if texts else ""
+
+
+def _list_error_numbers(causes: Iterable[BaseException]) -> set[int]:
+    """The operating system's error numbers among the causes. Those of OpenSSL and of name resolution are others."""
+    return {
+        cause.errno
+        for cause in causes
+        if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError | socket.gaierror) and cause.errno
+    }
 
 
 def _list_causes(error: BaseException | None) -> Iterator[BaseException]:

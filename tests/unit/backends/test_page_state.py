@@ -39,8 +39,8 @@ def fold_pages(count: int) -> PageState:
     return state
 
 
-def fail(state: PageState, reason: Reason, time: float = 2.0) -> PageState:
-    return fold_failure(state, ScrapeError(reason, "why"), timing(time))
+def fail(state: PageState, reason: Reason, time: float = 2.0, *, refused: bool = False) -> PageState:
+    return fold_failure(state, ScrapeError(reason, "why", refused=refused), timing(time))
 
 
 def test_a_first_page_has_gauges_and_no_rates() -> None:
@@ -62,14 +62,33 @@ def test_a_target_that_is_down_has_neither_engines_nor_facts() -> None:
         assert snapshot.errors[reason] == 1, reason
 
 
-def test_a_window_covers_the_gap_after_a_timeout() -> None:
-    state = fold_page(fail(fold_pages(2), Reason.TIMEOUT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
-    assert len(state.window.pages) == 3
-    assert build_snapshot(state, TARGET).facts.version == "0.32.0"
+def test_a_window_covers_the_gap_after_any_failure_but_a_refused_connection() -> None:
+    for reason in Reason:
+        state = fold_page(fail(fold_pages(2), reason), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
+        assert len(state.window.pages) == 3, reason
+        assert build_snapshot(state, TARGET).facts.version == "0.32.0", reason
+
+
+def test_a_stall_goes_on_across_broken_connections() -> None:
+    still = PageReader(METRIC_NAMES).read(page({"generation_tokens_total": 7, "num_requests_running": 1}))
+    state = PageState()
+    for second in range(0, 200, 5):
+        at = timing(float(second))
+        broken = second % 20 == 15
+        state = fail(state, Reason.CONNECT, second) if broken else fold_page(state, still, at, TARGET, PAGE_RULES)
+        stalls = [engine.token_stall_seconds for engine in build_snapshot(state, TARGET).engines]
+        assert stalls == ([] if broken else [second or None]), second
+
+
+def test_a_restart_behind_a_broken_connection_still_clears_window_and_facts() -> None:
+    fresh = PageReader(METRIC_NAMES).read(page({"generation_tokens_total": 1}, labels='engine="0",model_name="tiny"'))
+    state = fold_page(fail(fold_pages(2), Reason.CONNECT), fresh, timing(3.0), TARGET, PAGE_RULES)
+    assert len(state.window.pages) == 1
+    assert build_snapshot(state, TARGET).facts == ServerFacts()
 
 
 def test_a_refused_connection_clears_window_and_facts() -> None:
-    state = fold_page(fail(fold_pages(2), Reason.CONNECT), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
+    state = fold_page(fail(fold_pages(2), Reason.CONNECT, refused=True), PAGES[3], timing(3.0), TARGET, PAGE_RULES)
     assert len(state.window.pages) == 1
     assert build_snapshot(state, TARGET).facts == ServerFacts()
 

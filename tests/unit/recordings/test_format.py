@@ -86,6 +86,45 @@ def test_errors_of_other_recorders_are_mapped_to_reasons(tmp_path: Path) -> None
         assert scrape.outcome.reason is reason, (name, reason)
 
 
+def test_a_recording_keeps_whether_a_connection_was_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    with RecordingWriter(path, HEADER) as writer:
+        writer.write_response(0.0, 0.01, Response(200, "", b""))
+        writer.write_error(1.0, 0.01, ScrapeError(Reason.CONNECT, "gone", refused=True))
+        writer.write_error(2.0, 0.01, ScrapeError(Reason.CONNECT, "reset"))
+    outcomes = [scrape.outcome for scrape in read_scrapes(path)[1:]]
+    assert [(error.reason, error.refused) for error in outcomes if isinstance(error, ScrapeError)] == [
+        (Reason.CONNECT, True),
+        (Reason.CONNECT, False),
+    ]
+    # A reader that does not know the key still has the reason.
+    assert [json.loads(line).get("error") for line in path.read_text().splitlines()] == [
+        None,
+        None,
+        "connect",
+        "connect",
+    ]
+
+
+def test_a_refused_connection_is_recognised_by_the_names_of_other_recorders(tmp_path: Path) -> None:
+    broken = (
+        "connect",
+        "ClientError",
+        "ClientOSError",
+        "ServerDisconnectedError",
+        "ClientConnectorDNSError",
+        "ReadError",
+    )
+    for name, refused in (
+        ("ClientConnectorError", True),
+        ("ConnectionRefusedError", True),
+        *((name, False) for name in (*broken, "ClientConnectorSSLError", "TimeoutError")),
+    ):
+        (scrape,) = read_scrapes(write_lines(tmp_path / "x.jsonl", HEADER, {"kind": "scrape", "t": 0, "error": name}))
+        assert isinstance(scrape.outcome, ScrapeError), name
+        assert scrape.outcome.refused is refused, name
+
+
 def test_lines_of_other_kinds_are_skipped(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "x.jsonl", HEADER, {"kind": "note"}, {"kind": "scrape", "t": 0, "status": 200, "body": ""}

@@ -10,7 +10,7 @@ from math import inf
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, ModelKey
 from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeTimings
-from phasewatch.base.errors import Reason, ScrapeError
+from phasewatch.base.errors import ScrapeError
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts
 from phasewatch.snapshot.health import Health, ScrapeTiming, record_failure, record_late, record_success
@@ -143,9 +143,11 @@ def fold_late_success(state: OllamaState, version: str | None, error: ScrapeErro
 
 
 def fold_failure(state: OllamaState, error: ScrapeError, timing: ScrapeTiming) -> OllamaState:
-    """Fold in a failed scrape. A refused connection means that the process is gone, and its models with it."""
+    """Fold in a failed scrape. A refused connection means that the process is gone, and its models with it. After a
+    broken one the next list of models shows what is still in memory.
+    """
     state = replace(state, health=record_failure(state.health, error, timing))
-    if error.reason is not Reason.CONNECT:
+    if not error.refused:
         return state
     models = {key: end_residency(model) for key, model in state.models.items()}
     inventory = None if state.inventory is None else replace(state.inventory, loaded=())

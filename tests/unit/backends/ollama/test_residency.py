@@ -31,6 +31,7 @@ KEY: ModelKey = ("a:latest", A)
 NEWER: ModelKey = ("a:latest", B)
 EMPTY = inventory(disk=(stored(),))
 TIMING = ScrapeTiming(100.0, 100.5, WALL)
+REFUSAL = ScrapeError(Reason.CONNECT, "refused", refused=True)
 
 
 def observe(*inventories: Inventory, state: OllamaState | None = None, since: float = 0.0, **how: Any) -> OllamaState:
@@ -204,14 +205,14 @@ def test_a_loadable_model_is_due_without_being_in_memory() -> None:
 
 
 def test_after_a_refused_connection_a_model_was_loaded_again() -> None:
-    lost = fold_failure(measured(observe(inventory(loaded()))), ScrapeError(Reason.CONNECT, "refused"), TIMING)
+    lost = fold_failure(measured(observe(inventory(loaded()))), REFUSAL, TIMING)
     back = observe_inventory(lost, expiring(400), 60.0, PACE)
     assert residency_of(back).witnessed
 
 
 def test_a_model_that_reappears_with_its_old_expiry_was_never_unloaded() -> None:
     state = change_residency(observe(expiring(300)), probe_expires_at=WALL + 310)
-    lost = fold_failure(state, ScrapeError(Reason.CONNECT, "reset"), TIMING)
+    lost = fold_failure(state, REFUSAL, TIMING)
     for expires_in in (300, 310, 310.5):
         back = residency_of(observe_inventory(lost, expiring(expires_in), 60.0, PACE))
         assert back.user_expires_at == WALL + 300, expires_in

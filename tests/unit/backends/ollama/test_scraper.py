@@ -1,6 +1,7 @@
 """Hours with a simulated Ollama and its users: models are measured, users unharmed, and failures have reasons."""
 
 import asyncio
+import errno
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -560,7 +561,7 @@ def replay(name: str, **changes: Any) -> Callable[[httpx.Request], Awaitable[htt
 
 
 async def refuse(_: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("refused")
+    raise httpx.ConnectError("refused") from ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
 async def hang(_: httpx.Request) -> httpx.Response:

@@ -250,7 +250,7 @@ def test_counters_outlive_the_model_the_server_and_the_disk() -> None:
         up(seen=inventory(loaded()), records={"a:latest": record}),
         up(seen=inventory(disk=(stored(),)), records={"a:latest": record}),
         up(seen=inventory(disk=()), records={"a:latest": record}),
-        fold_failure(up(records={"a:latest": record}), ScrapeError(Reason.CONNECT, "refused"), TIMING),
+        fold_failure(up(records={"a:latest": record}), ScrapeError(Reason.CONNECT, "refused", refused=True), TIMING),
         fold_failure(up(records={"a:latest": record}), ScrapeError(Reason.TIMEOUT, "late"), TIMING),
     ):
         assert of_model(state).probe == record
@@ -258,10 +258,11 @@ def test_counters_outlive_the_model_the_server_and_the_disk() -> None:
 
 def test_while_the_server_is_down_only_counters_are_shown() -> None:
     state = up(model(SHORT), records={"a:latest": ProbeRecord(probes=7)})
-    for reason in (Reason.CONNECT, Reason.TIMEOUT, Reason.HTTP_STATUS):
-        down = snapshot(fold_failure(state, ScrapeError(reason, "no"), TIMING))
-        assert (down.up, down.engines, down.facts.version) == (False, (), None), reason
-        assert down.models == (ModelSnapshot("a:latest", probe=ProbeRecord(probes=7)),), reason
+    refusal = ScrapeError(Reason.CONNECT, "no", refused=True)
+    for error in (refusal, *(ScrapeError(reason, "no") for reason in Reason)):
+        down = snapshot(fold_failure(state, error, TIMING))
+        assert (down.up, down.engines, down.facts.version) == (False, (), None), (error.reason, error.refused)
+        assert down.models == (ModelSnapshot("a:latest", probe=ProbeRecord(probes=7)),), (error.reason, error.refused)
 
 
 def test_a_server_too_busy_to_list_its_models_is_up_and_shows_none() -> None:

@@ -40,7 +40,7 @@ def test_after_a_good_scrape_the_server_is_up_with_its_version() -> None:
 
 
 def test_a_refused_connection_means_that_the_models_are_gone() -> None:
-    state = fold_failure(SCRAPED, ScrapeError(Reason.CONNECT, "refused"), TIMING)
+    state = fold_failure(SCRAPED, ScrapeError(Reason.CONNECT, "refused", refused=True), TIMING)
     assert (state.health.up, state.version) == (False, None)
     assert state.inventory is not None
     assert state.inventory.loaded == ()
@@ -49,17 +49,14 @@ def test_a_refused_connection_means_that_the_models_are_gone() -> None:
 
 def test_any_other_failure_leaves_the_models_as_they_are() -> None:
     for reason in Reason:
-        if reason is not Reason.CONNECT:
-            state = fold_failure(SCRAPED, ScrapeError(reason, "no"), TIMING)
-            assert state.health.up is False, reason
-            assert state.health.errors[reason] == 1, reason
-            assert (state.models, state.inventory, state.version) == (SCRAPED.models, SCRAPED.inventory, "0.33.0"), (
-                reason
-            )
+        state = fold_failure(SCRAPED, ScrapeError(reason, "no"), TIMING)
+        assert state.health.up is False, reason
+        assert state.health.errors[reason] == 1, reason
+        assert (state.models, state.inventory, state.version) == (SCRAPED.models, SCRAPED.inventory, "0.33.0"), reason
 
 
 def test_a_failure_before_the_first_observation_leaves_no_inventory() -> None:
-    state = fold_failure(OllamaState(), ScrapeError(Reason.CONNECT, "refused"), TIMING)
+    state = fold_failure(OllamaState(), ScrapeError(Reason.CONNECT, "refused", refused=True), TIMING)
     assert state.inventory is None
 
 
