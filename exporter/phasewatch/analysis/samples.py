@@ -104,10 +104,11 @@ class Page:
     `process_start` is the Unix time at which the server's process started; None if several processes write the page.
     `openmetrics` is the dialect: True for OpenMetrics, False for the text format. `http_requests` counts the requests
     for tokens that were answered, by class of HTTP status (2xx, 4xx, 5xx); empty if the page does not have them, or
-    not before the first one.
+    not before the first one. `notes` say in words what was left out because its value cannot be right, each once.
     """
 
     process_start: float | None
     openmetrics: bool
     engines: Mapping[EngineKey, EngineSample]
     http_requests: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -66,10 +66,11 @@ class ServerClient:
 
 
 def decode_page(response: Response) -> str:
-    """The text of a page of metrics from a response of any status.
+    """The text of a page of metrics from a response of any status. Bytes that are not UTF-8 become surrogates: on a
+    line that is not read they do no harm.
 
     Raises:
-        ScrapeError: `auth` or `http_status` for a status other than 200, `parse` for a body that is not UTF-8.
+        ScrapeError: `auth` or `http_status` for a status other than 200.
     """
     if response.status in {401, 403}:
         raise ScrapeError(Reason.AUTH, f"the server answered {response.status}: set authorization, or renew its secret")
@@ -80,10 +81,7 @@ def decode_page(response: Response) -> str:
         )
     if response.status != HTTP_OK:
         raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {response.status} instead of 200")
-    try:
-        return response.body.decode()
-    except UnicodeDecodeError as error:
-        raise ScrapeError(Reason.PARSE, f"the page is not UTF-8 at byte {error.start}") from error
+    return response.body.decode(errors="surrogateescape")
 
 
 def parse_json(body: bytes) -> Any:

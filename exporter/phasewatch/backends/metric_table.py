@@ -151,6 +151,10 @@ class MetricTable:
         return (*filter(None, self.prefixes), *bare, *http)
 
     @cached_property
+    def _sample_names(self) -> frozenset[str]:
+        return frozenset(prefix + name for prefix in self.prefixes for name in self.slots)
+
+    @cached_property
     def numbers(self) -> Mapping[str, tuple[MetricSlot, ...]]:
         """Slots of plain numbers by the field that they fill, newest name first."""
         slots = {metric.field: self._rank_slots(metric, SamplePart.VALUE) for metric in self.metrics}
@@ -171,6 +175,10 @@ class MetricTable:
             for metric in self.metrics
             if metric.kind in {MetricKind.HISTOGRAM, MetricKind.TOTALS}
         }
+
+    def has_name(self, sample_name: str) -> bool:
+        """Whether samples of a name are read, in any dialect, if their labels are those of a row."""
+        return sample_name in self._sample_names
 
     def find_slot(self, sample_name: str, labels: Mapping[str, str]) -> MetricSlot | None:
         """The slot of a sample, in any dialect; None for a sample that is not read."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from phasewatch.analysis.samples import Page
 from phasewatch.backends.device_discovery import DISCOVERY_SECONDS, RETRY_TICKS, DeviceDiscovery
 from phasewatch.backends.equipment import describe_unused_settings, read_root_costs
 from phasewatch.backends.page_client import PageClient
@@ -51,6 +52,7 @@ class PageScraper(Scraper):
         self._ticks = 0
         self._logged_models: set[tuple[str, tuple[str, ...]]] = set()
         self._logged_replicas = False
+        self._logged_notes: set[str] = set()
 
     def list_jobs(self) -> Sequence[Job]:
         """The scrape, and the check of facts and equipment."""
@@ -74,6 +76,7 @@ class PageScraper(Scraper):
         page = await asyncio.to_thread(self._client.parse_page, response)
         timing = ScrapeTiming(sent, done, self._wall_clock())
         self._show(fold_page(self._state, page, timing, self.target, self._rules))
+        self._log_page_notes(page)
 
     def _record_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
         self._show(fold_failure(self._state, error, timing))
@@ -144,6 +147,13 @@ class PageScraper(Scraper):
         if notes and (model, notes) not in self._logged_models:
             self._logged_models.add((model, notes))
             get_logger().info("model", target=self.target.name, model=model, note="; ".join(notes))
+
+    def _log_page_notes(self, page: Page) -> None:
+        """Log what was left out of a page, each note only once."""
+        for note in page.notes:
+            if note not in self._logged_notes:
+                self._logged_notes.add(note)
+                get_logger().info("page", target=self.target.name, note=note)
 
     def _log_suspected_replicas(self) -> None:
         """Log a hint if there are as many engines as devices: then each device probably has a replica of its own."""

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from phasewatch.analysis.samples import EngineKey, EngineSample, Histogram, Page
+from phasewatch.analysis.samples import HISTOGRAMS, EngineKey, EngineSample, Histogram, Page
 from phasewatch.backends.metric_table import Combine, MetricSlot, MetricTable, SamplePart
 from phasewatch.backends.prometheus_series import (
     NOT_READ,
     PROCESS_START,
     Series,
     SeriesIdentity,
+    explain_missing_value,
+    is_read,
     is_sample_line,
     parse_series,
     parse_value,
@@ -49,15 +51,29 @@ class PageReader:
 
         Raises:
             ScrapeError: `parse` for a page that is truncated or malformed, or has a series twice or an impossible value
-                of a counter; `no_metrics` for a valid page without any of the table's metrics. A page with nothing but
-                the cache configuration is valid and has no engines (vLLM 0.8 before its first request).
+                of a counter, as far as it is read; `no_metrics` for a valid page without any of the table's metrics, or
+                that of a router. A page with nothing but the cache configuration is valid and has no engines (vLLM 0.8
+                before its first request).
         """
-        ended = text.rstrip().endswith("# EOF")
-        if openmetrics and not ended:
-            raise ScrapeError(Reason.PARSE, "the page is cut off: an OpenMetrics page must end with # EOF")
-        if text and not text.endswith("\n"):
-            raise ScrapeError(Reason.PARSE, "the page is cut off: its last line has no end")
-        values: dict[Series, float] = {}
+        ended = _check_end(text, openmetrics=openmetrics)
+        content = self._read_lines(text)
+        if not any(series.slot for series in content.values):
+            raise _explain_absence(text, self._table)
+        samples = _assemble_samples(content.values, self._table)
+        engines = {key: sample for key, sample in samples.items() if _is_engine(key, sample)}
+        if samples and not engines:
+            raise ScrapeError(
+                Reason.NO_METRICS,
+                "the page has neither a model's name nor token counters, like that of a router: "
+                "watch each server behind it as a target of its own",
+            )
+        http_requests = _count_http_requests(content.values)
+        return Page(
+            _find_process_start(content.starts), ended, engines, http_requests, notes=tuple(sorted(content.notes))
+        )
+
+    def _read_lines(self, text: str) -> "_Content":
+        content = _Content()
         by_text: dict[str, Series] = {}
         first_seen: dict[SeriesIdentity, Series] = {}
         for number, line in enumerate(text.split("\n"), start=1):
@@ -66,20 +82,17 @@ class PageReader:
             series_text, _, value_text = line.rpartition(" ")
             series = self._by_text.get(series_text)
             if series is None:
+                if not is_read(line, self._table):
+                    continue
                 series_text, value_text = split_line(line, number)
                 series = self._find(series_text, number, first_seen)
             by_text[series_text] = series
-            if series is NOT_READ:
-                continue
-            if series in values:
-                raise ScrapeError(Reason.PARSE, f"line {number}: the page holds a series of {series.name} twice")
-            values[series] = parse_value(series, value_text, number)
+            if series is not NOT_READ:
+                content.add(series, value_text, number)
         if by_text.keys() != self._by_text.keys():
             self._by_text = by_text
-            self._by_identity = {series.identify(): series for series in values}
-        if not any(series.slot for series in values):
-            raise _explain_absence(text, self._table)
-        return _assemble_page(values, self._table, openmetrics=ended)
+            self._by_identity = {series.identify(): series for series in content.values}
+        return content
 
     def _find(self, text: str, number: int, first_seen: dict[SeriesIdentity, Series]) -> Series:
         series = self._by_text.get(text) or parse_series(text, number, self._table)
@@ -87,6 +100,28 @@ class PageReader:
             return series
         identity = series.identify()
         return self._by_identity.get(identity) or first_seen.setdefault(identity, series)
+
+
+@dataclass(slots=True)
+class _Content:
+    """The values on a page. `starts`: every start time of a process; `notes`: what was left out, in words."""
+
+    values: dict[Series, float] = field(default_factory=dict)
+    starts: list[float] = field(default_factory=list)
+    notes: set[str] = field(default_factory=set)
+
+    def add(self, series: Series, text: str, number: int) -> None:
+        """Add a line's value; raises `parse` if it is invalid or the series is there already."""
+        value = parse_value(series, text, number)
+        if series.name == PROCESS_START:
+            self.starts.append(value)
+            return
+        if series in self.values:
+            raise ScrapeError(Reason.PARSE, f"line {number}: the page holds a series of {series.name} twice")
+        self.values[series] = value
+        note = explain_missing_value(series, text) if math.isnan(value) else None
+        if note is not None:
+            self.notes.add(note)
 
 
 @dataclass(slots=True)
@@ -109,21 +144,45 @@ class _Draft:
             self.numbers[slot] = value + self.numbers.get(slot, 0.0)
 
 
-def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openmetrics: bool) -> Page:
-    process_start: float | None = None
+def _check_end(text: str, *, openmetrics: bool) -> bool:
+    """Whether a page has the end of an OpenMetrics one, after which there need not be a line feed.
+
+    Raises:
+        ScrapeError: `parse` if it is cut off.
+    """
+    ended = text.rstrip().rpartition("\n")[2] == "# EOF"
+    if openmetrics and not ended:
+        raise ScrapeError(Reason.PARSE, "the page is cut off: an OpenMetrics page must end with # EOF")
+    if text and not ended and not text.endswith("\n"):
+        raise ScrapeError(Reason.PARSE, "the page is cut off: its last line has no end")
+    return ended
+
+
+def _find_process_start(starts: list[float]) -> float | None:
+    """The start time of the server's process, if the page has exactly one: a page merged with that of a sidecar has
+    several, and which one is the server's is unknown.
+    """
+    return starts[0] if len(starts) == 1 and not math.isnan(starts[0]) else None
+
+
+def _is_engine(key: EngineKey, sample: EngineSample) -> bool:
+    """Whether a sample is that of an engine. A router (the one of vLLM's production stack, for example) shows gauges of
+    the servers behind it under the names of theirs, by address and without a model.
+    """
+    tokens = (sample.prompt_tokens, sample.prompt_tokens_computed, sample.generation_tokens)
+    counts = any(count is not None for count in tokens) or any(getattr(sample, name) for name in HISTOGRAMS)
+    return bool(key.model_name or sample.cache_config or counts)
+
+
+def _assemble_samples(values: Mapping[Series, float], table: MetricTable) -> Mapping[EngineKey, EngineSample]:
     drafts: dict[EngineKey, _Draft] = {}
     of_model: list[tuple[Series, MetricSlot, float]] = []
     configs: list[Series] = []
-    http_requests: dict[str, float] = {}
     for series, value in values.items():
         slot = series.slot
-        if math.isnan(value):
+        if slot is None or math.isnan(value):
             continue
-        if series.http_class:
-            http_requests[series.http_class] = value + http_requests.get(series.http_class, 0.0)
-        elif slot is None:
-            process_start = value
-        elif slot.part is SamplePart.LABELS:
+        if slot.part is SamplePart.LABELS:
             configs.append(series)
         elif slot.metric.of_model:
             of_model.append((series, slot, value))
@@ -135,8 +194,16 @@ def _assemble_page(values: Mapping[Series, float], table: MetricTable, *, openme
     _add_model_counters(of_model, drafts)
     if len(drafts) > MAX_ENGINES:
         raise ScrapeError(Reason.TOO_LARGE, f"the page speaks of {len(drafts)} engines, more than {MAX_ENGINES}")
-    engines = {key: _build_sample(drafts[key], table, _find_config(configs, key, drafts)) for key in sorted(drafts)}
-    return Page(process_start, openmetrics, engines, http_requests)
+    return {key: _build_sample(drafts[key], table, _find_config(configs, key, drafts)) for key in sorted(drafts)}
+
+
+def _count_http_requests(values: Mapping[Series, float]) -> Mapping[str, float]:
+    """Answered HTTP requests by class of status."""
+    counts: dict[str, float] = {}
+    for series, value in values.items():
+        if series.http_class:
+            counts[series.http_class] = value + counts.get(series.http_class, 0.0)
+    return counts
 
 
 def _add_model_counters(of_model: list[tuple[Series, MetricSlot, float]], drafts: Mapping[EngineKey, _Draft]) -> None:

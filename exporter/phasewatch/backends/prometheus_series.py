@@ -19,7 +19,8 @@ PROCESS_START: Final = "process_start_time_seconds"
 """Exposed by single-process servers only. If it changes, the server has restarted."""
 
 MAX_SERIES_LENGTH: Final = 16_384
-"""Characters in the name and labels of one series. The longest one of vLLM, `cache_config_info`, has about 1,300."""
+"""Characters in the name and labels of one series that is read. The longest one of vLLM, `cache_config_info`, has about
+1,300."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -50,10 +51,17 @@ _SERIES: Final = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)(?:{_SPACE}\{{({_SPACE
 _LABELS: Final = re.compile(_LABEL)
 _REST: Final = re.compile(r"[ \t]+(\S+)(?:[ \t]+\S+)?(?:[ \t]+#[ \t].*)?[ \t\r]*")
 _ESCAPE: Final = re.compile(r"\\(.)")
+_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*+")
 _ANY_SAMPLE: Final = re.compile(rf"(?:{_SERIES.pattern}{_REST.pattern})|[ \t\r]*")
 
 NOT_READ: Final = Series("", {}, None, EngineKey("", ""), 0.0, Combine.SUM)
 """Represents all series that are not read."""
+
+
+def is_read(line: str, table: MetricTable) -> bool:
+    """Whether a line, by its name alone, may be a sample to read. The rest of other lines may be anything."""
+    match = _NAME.match(line)
+    return match is not None and (match[0] == PROCESS_START or table.has_name(match[0]))
 
 
 def split_line(line: str, number: int) -> tuple[str, str]:
@@ -66,6 +74,10 @@ def split_line(line: str, number: int) -> tuple[str, str]:
     rest = _REST.fullmatch(line, series.end()) if series else None
     if series is None or rest is None or series.end() > MAX_SERIES_LENGTH:
         raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
+    try:
+        series[0].encode()
+    except UnicodeEncodeError as error:
+        raise ScrapeError(Reason.PARSE, f"line {number} is not UTF-8") from error
     return series[0], rest[1]
 
 
@@ -128,6 +140,12 @@ def parse_value(series: Series, text: str, number: int) -> float:
         # fails before it is scheduled (0.8 to 0.32).
         return value
     raise ScrapeError(Reason.PARSE, f"line {number}: {series.name} is {value}, which no counter can be")
+
+
+def explain_missing_value(series: Series, text: str) -> str | None:
+    """A note about a gauge whose value is left out because it exceeds the largest valid one; None for other reasons."""
+    highest = series.slot.metric.highest if series.slot else math.inf
+    return f"{series.name} is above {highest:g} and therefore left out" if float(text) > highest else None
 
 
 def is_sample_line(line: str) -> bool:

@@ -232,8 +232,109 @@ def test_a_reason_to_finish_that_is_not_known_counts_as_other() -> None:
     assert (*finished, sample.finished_other) == (1, 2, 3, 4, 11)
 
 
-def test_a_cache_usage_above_1_is_ignored() -> None:
-    assert read(GOOD + page({"kv_cache_usage_perc": 1.5})).kv_cache_usage is None
+def test_a_cache_usage_above_1_is_left_out_with_a_note() -> None:
+    for text, notes in (
+        (page({"kv_cache_usage_perc": 1.0}), ()),
+        (page({"kv_cache_usage_perc": 1.7}), ("vllm:kv_cache_usage_perc is above 1 and therefore left out",)),
+        (page({"gpu_cache_usage_perc": 42}), ("vllm:gpu_cache_usage_perc is above 1 and therefore left out",)),
+        # As many engines as there are: one note.
+        (
+            page({"kv_cache_usage_perc": 1.7}) + page({"kv_cache_usage_perc": 3}, labels='engine="1",model_name="m"'),
+            ("vllm:kv_cache_usage_perc is above 1 and therefore left out",),
+        ),
+        (page({"kv_cache_usage_perc": -1}), ()),
+        (page({"kv_cache_usage_perc": float("nan")}), ()),
+    ):
+        parsed = PageReader(METRIC_NAMES).read(GOOD + text)
+        assert parsed.notes == notes, text
+        assert parsed.engines[KEY].kv_cache_usage == (1.0 if text.endswith(" 1.0\n") else None), text
+
+
+def list_harmless_additions() -> list[tuple[str, str]]:
+    names = ",".join(f"tenant-{number:04}-sql-v2-r16" for number in range(1000))
+    return [
+        ("a label of 25 kB", f'vllm:lora_requests_info{{waiting_lora_adapters="{names}"}} 1.0\n'),
+        ("a label of 2 MB", f'vllm:lora_requests_info{{waiting_lora_adapters="{names * 80}"}} 1.0\n'),
+        ("a malformed series", 'vllm:odd{a="b} 1\n'),
+        ("no value", "vllm:odd\n"),
+        ("a value that is no number", "vllm:odd{} many\n"),
+        ("an impossible value", "vllm:odd_total -1\n"),
+        ("the same series twice", "vllm:odd 1\nvllm:odd 1\n"),
+        ("a quoted name", '{"vllm:odd", model_name="m"} 1\n'),
+        (
+            "bytes that are not UTF-8",
+            b'# \xff\nother{a="\xe9"} 1\nvllm:odd{a="\xe9"} 1\n'.decode(errors="surrogateescape"),
+        ),
+        ("a longer name", "vllm:generation_tokens_total_by_tenant{tenant=1} x\nprocess_start_time_seconds_odd x\n"),
+        ("labels that are not read", 'vllm:prompt_tokens_by_source{source="x"} 1\n' * 2),
+        ("an end without a line feed", "# EOF"),
+        ("blank lines", "\n \n\t\n"),
+    ]
+
+
+def test_a_line_that_nobody_reads_does_no_harm_whatever_it_is() -> None:
+    reader = PageReader(METRIC_NAMES)
+    for name, text in list_harmless_additions():
+        for whole in (f"{text.rstrip(chr(10))}\n{GOOD}", GOOD + text):
+            assert reader.read(whole).engines == {KEY: read(GOOD)}, name
+        assert sum(map(len, reader._by_text)) < 1000, name  # noqa: SLF001  # no huge text stays in memory
+
+
+def test_start_times_of_several_processes_leave_the_servers_unknown() -> None:
+    reader = PageReader(METRIC_NAMES)
+    start = "process_start_time_seconds 1700000000.0\n"
+    for extra, expected in (
+        (start, 1.7e9),
+        (start + "process_start_time_seconds 1600000000.0\n", None),
+        ("process_start_time_seconds 1600000000.0\n" + start, None),
+        (start + start, None),
+        (start + 'process_start_time_seconds{container="queue-proxy"} 1600000000.0\n', None),
+        (start + 'process_start_time_seconds{container="a"} 1\nprocess_start_time_seconds{container="b"} 1\n', None),
+        ('process_start_time_seconds{pod="chat-0"} 1700000000.0\n', 1.7e9),
+        ("process_start_time_seconds NaN\n", None),
+    ):
+        for text in (GOOD + extra, extra + GOOD):
+            parsed = reader.read(text)
+            assert (parsed.process_start, parsed.engines) == (expected, {KEY: read(GOOD)}), extra
+
+
+ROUTER_GAUGES = ("num_requests_running", "num_requests_waiting", "current_qps", "num_prefill_requests")
+"""Gauges of the router of vLLM's production stack, for each server behind it."""
+
+
+def write_router_page(*names: str) -> str:
+    servers = ("http://10.0.0.1:8000", "http://10.0.0.2:8000")
+    lines = [f'vllm:{name}{{server="{server}"}} 3.0\n' for name in names for server in servers]
+    return "".join([*lines, 'vllm:healthy_pods_total{server=""} 2.0\n'])
+
+
+def test_the_page_of_a_router_is_not_that_of_an_engine() -> None:
+    # Newer routers show the totals of the cache as gauges, under the names of the engines' counters.
+    newer = (*ROUTER_GAUGES, "gpu_prefix_cache_hits_total", "gpu_prefix_cache_queries_total")
+    for text in (
+        write_router_page(*ROUTER_GAUGES),
+        write_router_page(*newer) + "process_start_time_seconds 1700000000.0\n",
+        "vllm:num_requests_running 3\n",
+    ):
+        reason, message = refuse(text)
+        assert reason is Reason.NO_METRICS, text
+        assert "router: watch each server behind it as a target of its own" in message, text
+
+
+def test_an_engine_without_counters_or_without_a_name_is_still_one() -> None:
+    config = 'vllm:cache_config_info{block_size="128",engine="0"} 1.0\n'
+    for text in (
+        page({"num_requests_running": 0, "num_requests_waiting": 0}),
+        page({"num_requests_running": 0}, prefix="ray_vllm_", labels='model_name="m",ReplicaId="a"'),
+        page({"generation_tokens_total": 0}, labels='engine="0"'),
+        page({"num_requests_running": 0}, labels='engine="0"') + config,
+    ):
+        (sample,) = PageReader(METRIC_NAMES).read(text).engines.values()
+        assert sample.requests_running == 0 or sample.generation_tokens == 0, text
+
+
+def test_a_routers_gauges_beside_an_engine_make_no_second_engine() -> None:
+    assert PageReader(METRIC_NAMES).read(GOOD + write_router_page(*ROUTER_GAUGES)).engines == {KEY: read(GOOD)}
 
 
 def test_a_page_of_very_many_engines_is_refused_in_linear_time() -> None:
@@ -245,7 +346,9 @@ def test_invalid_pages_leave_nothing_in_the_cache() -> None:
     reader = PageReader(METRIC_NAMES)
     for number in range(20):
         with pytest.raises(ScrapeError):
-            reader.read(page({"generation_tokens_total": 1}, labels=f'model_name="m{number}"') + "vllm:x{\n")
+            reader.read(
+                page({"generation_tokens_total": 1}, labels=f'model_name="m{number}"') + "vllm:prompt_tokens{\n"
+            )
     assert len(reader._by_text) == len(reader._by_identity) == 0  # noqa: SLF001
 
 
@@ -276,7 +379,8 @@ def test_an_invalid_page_is_refused_with_its_reason() -> None:
         (GOOD[:-1], Reason.PARSE, "the page is cut off: its last line has no end"),
         (GOOD + 'vllm:generation_tokens_total{engine="1\n', Reason.PARSE, "line 2 is no valid sample"),
         (GOOD + 'vllm:generation_tokens_total{engine="1"}\n', Reason.PARSE, "line 2 is no valid sample"),
-        (GOOD + 'vllm:x{a="' + "b" * 20_000 + '"} 1\n', Reason.PARSE, "line 2 is no valid sample"),
+        (GOOD + 'vllm:prompt_tokens{a="' + "b" * 20_000 + '"} 1\n', Reason.PARSE, "line 2 is no valid sample"),
+        (GOOD + 'vllm:prompt_tokens{a="\udcff"} 1\n', Reason.PARSE, "line 2 is not UTF-8"),
         (GOOD + GOOD, Reason.PARSE, "line 2: the page holds a series of vllm:generation_tokens_total twice"),
         (
             GOOD + 'vllm:generation_tokens_total{model_name="m",engine="0"} 5\n',
@@ -300,10 +404,11 @@ def test_an_openmetrics_page_without_its_end_is_truncated() -> None:
     assert refuse(GOOD, openmetrics=True)[0] is Reason.PARSE
 
 
-def test_a_gauge_with_an_impossible_value_is_none() -> None:
+def test_an_impossible_value_of_anything_but_a_counter_is_left_out() -> None:
+    labels = 'engine="0",model_name="m"'
     for value in ("NaN", "+Inf", "-1"):
-        sample = read(GOOD + f'vllm:num_requests_running{{engine="0",model_name="m"}} {value}\n')
-        assert sample.requests_running is None, value
+        for name in ("num_requests_running", "generation_tokens_created", "cache_config_info"):
+            assert read(f"{GOOD}vllm:{name}{{{labels}}} {value}\n") == read(GOOD), (name, value)
 
 
 def test_the_sum_of_a_histogram_may_be_negative() -> None:
@@ -352,7 +457,8 @@ def test_a_page_cut_anywhere_but_at_the_end_of_a_line_is_refused(length: int) ->
 
 def test_a_hostile_line_takes_no_more_than_linear_time() -> None:
     for filling in (" " * 200_000, 'a="' * 50_000, '"\\' * 100_000, "a=" * 100_000):
-        assert refuse(f"vllm:x{{{filling}\n")[0] is Reason.PARSE
+        assert refuse(f"vllm:prompt_tokens{{{filling}\n")[0] is Reason.PARSE
+        assert read(f"{GOOD}vllm:x{{{filling}\n") == read(GOOD)
 
 
 def test_the_metric_table_has_each_name_once() -> None:

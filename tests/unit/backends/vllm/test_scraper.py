@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def watch(
     before: Callable[[int], None] = lambda _: None,
     **keys: Any,
 ) -> tuple[list[Metrics], list[dict[str, Any]]]:
-    """The metrics after each round of a scrape and a refresh of facts, and the log lines about models and devices.
+    """The metrics after each round of a scrape and a refresh of facts, and log lines about pages, models and devices.
 
     Args:
         root: see `serve`.
@@ -91,7 +92,9 @@ def watch(
 
     with capture_logs() as logs:
         asyncio.run(work())
-    return rounds_metrics, [dict(line) for line in logs if line["event"] in {"model", "device", "equipment broke"}]
+    return rounds_metrics, [
+        dict(line) for line in logs if line["event"] in {"page", "model", "device", "equipment broke"}
+    ]
 
 
 @pytest.mark.usefixtures("hub")
@@ -173,6 +176,16 @@ def test_as_many_tensor_parallel_devices_as_engines_are_logged_once() -> None:
         _, logs = watch("nobody/tiny", rounds=4, pages=pages, device=device, model={"weights": "300MB"})
         assert len(logs) == lines
         assert all("set device.layout to replica" in line["note"] for line in logs)
+
+
+def test_what_is_left_out_of_pages_is_logged_once() -> None:
+    odd = re.sub(r"(vllm:kv_cache_usage_perc\{.*\}) .*", r"\1 1.7", body_at("single-stream", 40))
+    rounds_metrics, logs = watch("nobody/tiny", rounds=4, pages=[odd, odd, odd, odd], model={"weights": "300MB"})
+    assert [line["note"] for line in logs if line["event"] == "page"] == [
+        "vllm:kv_cache_usage_perc is above 1 and therefore left out"
+    ]
+    assert rounds_metrics[-1]["llm_target_up"] == 1
+    assert "llm_kv_cache_usage_ratio" not in rounds_metrics[-1]
 
 
 def test_an_unknown_device_has_no_ceiling_and_is_logged_once() -> None:
