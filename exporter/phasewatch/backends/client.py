@@ -77,7 +77,13 @@ def decode_page(response: Response) -> str:
     if 300 <= response.status < 400:  # noqa: PLR2004  # redirects
         raise ScrapeError(
             Reason.HTTP_STATUS,
-            f"the server answered {response.status}: redirects are not followed, set url to its goal",
+            f"the server answered {response.status}, a redirect that is not followed: set url, or metrics_path for "
+            "another path of the same server, to where it leads",
+        )
+    if response.status == 404:  # noqa: PLR2004  # not found
+        raise ScrapeError(
+            Reason.HTTP_STATUS,
+            "the server answered 404: is url its base address, and metrics_path the path of its metrics?",
         )
     if response.status != HTTP_OK:
         raise ScrapeError(Reason.HTTP_STATUS, f"the server answered {response.status} instead of 200")

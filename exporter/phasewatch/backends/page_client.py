@@ -1,4 +1,4 @@
-"""Client of a server that exposes Prometheus metrics about its engines at /metrics."""
+"""Client of a server that exposes Prometheus metrics about its engines."""
 
 from abc import abstractmethod
 from typing import Final
@@ -39,7 +39,7 @@ class PageClient(ServerClient):
         Raises:
             ScrapeError: there was no complete response.
         """
-        return await self.get("/metrics", _ACCEPT)
+        return await self.get(self._target.metrics_path, _ACCEPT)
 
     def parse_page(self, response: Response) -> Page:
         """Parse a response into a typed page.

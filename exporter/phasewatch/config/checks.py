@@ -107,7 +107,7 @@ def find_notes(file: FileSchema, rules: Rules, base: Path) -> Iterator[Problem]:
     for index, target in enumerate(file.targets):
         path = f"targets[{index}]"
         for key, note in rules[target.backend].unused_keys.items():
-            if getattr(target, key) is not None:
+            if key in target.model_fields_set and getattr(target, key) is not None:
                 yield Problem(f"{path}.{key}", note)
         yield from _find_probe_notes(target, path, rules[target.backend])
         yield from _find_device_notes(target, path)

@@ -22,6 +22,7 @@ from phasewatch.config.values import (
     Duration,
     File,
     Interval,
+    MetricsPath,
     Name,
     PageUrl,
     Parameters,
@@ -150,6 +151,7 @@ class TargetSchema(SectionSchema):
     name: Name
     backend: BackendName
     url: BaseUrl
+    metrics_path: MetricsPath | None = "/metrics"
     interval: Interval | None = None
     window: Duration | None = None
     timeout: Duration | None = None

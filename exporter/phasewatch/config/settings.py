@@ -142,13 +142,14 @@ class SaturationSettings:
 class Target:
     """One server to watch; durations in seconds, sizes in bytes.
 
-    An `optional` target is left out of /metrics until it has responded once. `device_from` is the address of a DCGM
-    exporter's page.
+    `metrics_path` is the path of the page of metrics below `url`. An `optional` target is left out of /metrics until it
+    has responded once. `device_from` is the address of a DCGM exporter's page.
     """
 
     name: str
     backend: str
     url: str
+    metrics_path: str
     interval: float
     window: float
     timeout: float

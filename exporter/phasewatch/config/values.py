@@ -72,10 +72,20 @@ def _normalise_url(value: str) -> str:
     parts = _split_url(value, expected=_ADDRESS, advice="; use authorization with a credentials_file")
     if "?" in value or "#" in value:
         raise ValueError("expected the server's base address, without a query or fragment")
-    for path in ("/metrics", "/v1"):
-        if parts.path.rstrip("/").endswith(path):
-            raise ValueError(f"expected the server's base address; {path} is added by itself")
+    path = parts.path.rstrip("/")
+    if path.endswith("/metrics"):
+        raise ValueError("expected the server's base address; set metrics_path if its metrics are not at /metrics")
+    if path.endswith("/v1"):
+        raise ValueError("expected the server's base address; /v1 is added by itself")
     return f"{parts.scheme}{value[len(parts.scheme) :]}".rstrip("/")
+
+
+def _check_metrics_path(value: str) -> str:
+    if not value.startswith("/") or value.startswith("//") or not value.isascii() or not _is_unbroken(value):
+        raise ValueError("expected a path on the server such as /v1/metrics")
+    if "?" in value or "#" in value:
+        raise ValueError("expected a path such as /v1/metrics, without a query or fragment")
+    return value
 
 
 def _check_page_url(value: str) -> str:
@@ -188,6 +198,7 @@ Budget = Annotated[float, Field(gt=0, le=0.5, strict=True)]
 Name = Annotated[str, AfterValidator(_check_name)]
 BackendName = Annotated[StrictStr, BeforeValidator(_check_backend)]
 BaseUrl = Annotated[str, AfterValidator(_normalise_url)]
+MetricsPath = Annotated[str, AfterValidator(_check_metrics_path)]
 PageUrl = Annotated[str, AfterValidator(_check_page_url)]
 DeviceCount = Annotated[int, Field(ge=1, le=MAX_DEVICES, strict=True)]
 Parameters = Annotated[float, BeforeValidator(_parse_parameters)]

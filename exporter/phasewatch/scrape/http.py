@@ -26,6 +26,8 @@ _MAX_SECRET_BYTES: Final = 65_536
 _MAX_ERROR_BYTES: Final = 65_536
 """Largest body that is read from a response to POST with a status other than 200."""
 
+_REDIRECTS: Final = frozenset({301, 302, 307, 308})
+
 _REFUSED: Final = frozenset({errno.ECONNREFUSED, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 """Errors of connecting to a server whose process has ended, by all its addresses: the last two are those of an address
 family that this machine does not have (`localhost` without IPv6), by which it never reached the server."""
@@ -54,7 +56,7 @@ class Response:
 def create_client(
     url: str, tls_config: TlsConfig | None, transport: httpx.AsyncBaseTransport | None = None
 ) -> httpx.AsyncClient:
-    """Create the client of one target: no proxies from the environment, no redirects.
+    """Create the client of one target: no proxies from the environment, no redirects (but see `get`).
 
     Args:
         url: the target's base address.
@@ -121,7 +123,9 @@ def read_authorization_header(authorization: Authorization | None) -> dict[str, 
 async def get(
     client: httpx.AsyncClient, path: str, *, headers: Mapping[str, str], deadline: float, limit: int
 ) -> Response:
-    """GET a path of a target. The body is read for status 200 only.
+    """GET a path of a target. The body is read for status 200 only. A redirect that does nothing but add or remove the
+    trailing slash of the path is followed once, within the same deadline: web frameworks answer so for an application
+    that is mounted at the path.
 
     Args:
         client: the target's client.
@@ -170,7 +174,7 @@ async def _exchange(
     """One request and its response. `error_limit`: largest body of a status other than 200; at 0 it is not read."""
     try:
         async with asyncio.timeout(deadline):
-            response = await client.send(request, stream=True)
+            response = await _send(client, request)
             try:
                 if response.status_code == HTTP_OK:
                     body = await _read_body(response, limit)
@@ -191,6 +195,29 @@ async def _exchange(
     return Response(
         response.status_code, response.headers.get("content-type", ""), body, _parse_date(response.headers.get("date"))
     )
+
+
+async def _send(client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    response = await client.send(request, stream=True)
+    if request.method != "GET" or not _moves_by_slash(request.url, response):
+        return response
+    await response.aclose()
+    moved = client.build_request("GET", _toggle_slash(request.url), headers=request.headers)
+    return await client.send(moved, stream=True)
+
+
+def _moves_by_slash(url: httpx.URL, response: httpx.Response) -> bool:
+    """Whether a response is a redirect to the same address with or without the trailing slash of its path."""
+    if response.status_code not in _REDIRECTS:
+        return False
+    try:
+        return url.join(response.headers.get("location", "")) == _toggle_slash(url)
+    except (httpx.InvalidURL, ValueError):
+        return False
+
+
+def _toggle_slash(url: httpx.URL) -> httpx.URL:
+    return url.copy_with(path=url.path[:-1] if url.path.endswith("/") else f"{url.path}/")
 
 
 def _parse_date(text: str | None) -> float | None:

@@ -75,7 +75,7 @@ targets:
         "targets[0].authorization.credentials_file: missing; this key is required",
         "targets[0].authorization.type: expected 'Bearer' or 'Basic'",
         f"targets[0].backend: expected {BACKENDS_KNOWN}, found 'openai'",
-        "targets[0].url: expected the server's base address; /metrics is added by itself",
+        "targets[0].url: expected the server's base address; set metrics_path if its metrics are not at /metrics",
         "targets[1].device.count: expected 1 or more, found 0",
         "targets[1].device.flops: expected a compute rate such as 362TFLOPS, found 1",
         "targets[1].name: 'chat' is taken by targets[0]",

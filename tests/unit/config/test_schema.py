@@ -34,7 +34,7 @@ def test_each_mistake_in_a_key_of_a_target_has_its_message() -> None:
             {"xyz": 1},
             (
                 "xyz: unknown key; known here: authorization, backend, body_size_limit, device, device_from, interval, "
-                "model, name, optional, probe, saturation, server, timeout, tls_config, url, window"
+                "metrics_path, model, name, optional, probe, saturation, server, timeout, tls_config, url, window"
             ),
         ),
         ({"device": {"cuont": 1}}, "device.cuont: unknown key; did you mean count?"),

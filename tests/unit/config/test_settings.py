@@ -54,6 +54,7 @@ def test_a_key_that_is_not_given_has_its_default() -> None:
         name="chat",
         backend="vllm",
         url="http://127.0.0.1:8000",
+        metrics_path="/metrics",
         interval=5.0,
         window=60.0,
         timeout=4.0,

@@ -11,6 +11,7 @@ from tests.support.targets import parse_config
 ADDRESS = "expected an address such as http://127.0.0.1:8000"
 NO_USER = "user and password are not taken from the url; use authorization with a credentials_file"
 BASE = "expected the server's base address"
+METRICS_PATH = "set metrics_path if its metrics are not at /metrics"
 BANDWIDTH = "expected 1GB/s to 100TB/s: is the unit right?"
 COMPUTE = "expected 1GFLOPS to 100PFLOPS: is the unit right?"
 WEIGHTS = "expected 1MB to 100TB: is the unit right?"
@@ -36,8 +37,11 @@ def test_each_kind_of_invalid_url_has_its_message() -> None:
         ("http://:hunter2@h", NO_USER),
         ("http://h?key=hunter2", f"{BASE}, without a query or fragment"),
         ("http://h#top", f"{BASE}, without a query or fragment"),
-        ("http://h/metrics", f"{BASE}; /metrics is added by itself"),
-        ("http://h/vllm/metrics/", f"{BASE}; /metrics is added by itself"),
+        ("http://h/metrics", f"{BASE}; {METRICS_PATH}"),
+        ("http://h/metrics/", f"{BASE}; {METRICS_PATH}"),
+        ("http://h/vllm/metrics/", f"{BASE}; {METRICS_PATH}"),
+        ("http://h/v1/metrics", f"{BASE}; {METRICS_PATH}"),
+        ("http://h/v1", f"{BASE}; /v1 is added by itself"),
     ):
         assert find_mistakes(write_target(url=url)) == [f"targets[0].url: {message}"], url
 
@@ -56,6 +60,25 @@ def test_a_url_is_normalised_without_its_trailing_slash() -> None:
         ("http://h/metrics-gateway", "http://h/metrics-gateway"),
     ):
         assert parse_target(write_target(url=url)).url == base, url
+
+
+def test_a_metrics_path_is_a_path_and_nothing_else() -> None:
+    path = "expected a path on the server such as /v1/metrics"
+    for value, message in (
+        ("", path),
+        ("metrics", path),
+        ("http://h/metrics", path),
+        ("//h/metrics", path),
+        ("/met rics", path),
+        ("/metrics\n", path),
+        ("/m\u00e9trics", path),
+        ("/metrics?key=hunter2", "expected a path such as /v1/metrics, without a query or fragment"),
+        ("/metrics#top", "expected a path such as /v1/metrics, without a query or fragment"),
+    ):
+        assert find_mistakes(write_target(metrics_path=value)) == [f"targets[0].metrics_path: {message}"], value
+    for value in ("/", "/metrics", "/metrics/", "/v1/metrics", "/a%20b/metrics"):
+        assert parse_target(write_target(metrics_path=value)).metrics_path == value, value
+    assert parse_target(write_target(metrics_path=None)).metrics_path == "/metrics"
 
 
 def test_an_impossible_amount_is_refused() -> None:

@@ -6,15 +6,16 @@ import os
 import resource
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import httpx
 import pytest
 
 from phasewatch.base.errors import Reason, ScrapeError
-from phasewatch.scrape.http import Response, create_client, get
+from phasewatch.scrape.http import Response, create_client, get, post
 from tests.support.processes import PATIENCE, free_port
 from tests.support.servers import Behaviour, answers, hangs, resets, sends, server
+from tests.support.timeline import Timeline
 
 
 async def request(url: str, transport: httpx.AsyncBaseTransport | None = None, deadline: float = PATIENCE) -> Response:
@@ -146,3 +147,99 @@ def test_a_good_answer_is_read() -> None:
             assert (await request(url)).body == b"x 1\n"
 
     asyncio.run(work())
+
+
+class Origin:
+    """A server with redirects: path -> status and Location; any other path has a page. Keeps what it was asked."""
+
+    def __init__(self, redirects: Mapping[str, tuple[int, str]]) -> None:
+        self.asked: list[httpx.Request] = []
+        self._redirects = redirects
+
+    def transport(self) -> httpx.MockTransport:
+        return httpx.MockTransport(self._handle)
+
+    def _handle(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        status, location = self._redirects.get(request.url.raw_path.decode(), (200, ""))
+        headers = {"Location": location} if location else {}
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(b"x 1\n"))
+
+
+def ask(origin: Origin, path: str = "/metrics", base: str = "http://h:8000") -> Response:
+    async def work() -> Response:
+        async with create_client(base, None, origin.transport()) as client:
+            return await get(client, path, headers={"Authorization": "Bearer s"}, deadline=PATIENCE, limit=1_000_000)
+
+    return asyncio.run(work())
+
+
+def test_a_redirect_that_only_moves_the_trailing_slash_is_followed_with_the_same_headers() -> None:
+    for status in (301, 302, 307, 308):
+        for base, path, location, goal in (
+            ("http://h:8000", "/metrics", "/metrics/", "/metrics/"),
+            ("http://h:8000", "/metrics/", "/metrics", "/metrics"),
+            ("http://h:8000", "/metrics", "http://h:8000/metrics/", "/metrics/"),
+            ("http://h", "/metrics", "http://h:80/metrics/", "/metrics/"),
+            ("http://h:8000", "/metrics", "metrics/", "/metrics/"),
+            ("http://h:8000/vllm", "/v1/metrics", "/vllm/v1/metrics/", "/vllm/v1/metrics/"),
+            ("http://h:8000", "/info?a=b", "/info/?a=b", "/info/?a=b"),
+        ):
+            asked = httpx.URL(base + path).raw_path.decode()
+            origin = Origin({asked: (status, location)})
+            response = ask(origin, path, base)
+            assert (response.status, response.body) == (200, b"x 1\n"), (status, location)
+            assert [request.url.raw_path.decode() for request in origin.asked] == [asked, goal], (status, location)
+            assert origin.asked[1].headers == origin.asked[0].headers, (status, location)
+
+
+def test_any_other_redirect_is_not_followed() -> None:
+    for status, location in (
+        (307, "http://other:8000/metrics/"),
+        (307, "http://h:8001/metrics/"),
+        (307, "https://h:8000/metrics/"),
+        (307, "//other/metrics/"),
+        (307, "http://user:word@h:8000/metrics/"),
+        (307, "/metrics//"),
+        (307, "/metrics/?a=b"),
+        (307, "/metrics/x"),
+        (307, "/login"),
+        (307, ""),
+        (303, "/metrics/"),
+        (300, "/metrics/"),
+    ):
+        origin = Origin({"/metrics": (status, location)})
+        assert ask(origin).status == status, location
+        assert len(origin.asked) == 1, location
+
+
+def test_a_redirect_is_followed_once() -> None:
+    origin = Origin({"/metrics": (307, "/metrics/"), "/metrics/": (307, "/metrics")})
+    assert ask(origin).status == 307
+    assert len(origin.asked) == 2
+
+
+def test_a_post_is_never_sent_a_second_time() -> None:
+    async def work() -> None:
+        async with create_client("http://h:8000", None, origin.transport()) as client:
+            await post(client, "/api/generate", {}, headers={}, deadline=PATIENCE, limit=1_000_000)
+
+    origin = Origin({"/api/generate": (307, "/api/generate/")})
+    asyncio.run(work())
+    assert len(origin.asked) == 1
+
+
+def test_both_requests_of_a_redirect_share_one_deadline() -> None:
+    async def work() -> None:
+        async def handle(request: httpx.Request) -> httpx.Response:
+            await asyncio.sleep(2)
+            moved = not request.url.path.endswith("/")
+            return httpx.Response(
+                307 if moved else 200, headers={"Location": "/metrics/"}, stream=httpx.ByteStream(b"")
+            )
+
+        error = await fail("http://h:8000", httpx.MockTransport(handle), deadline=3)
+        assert error.reason is Reason.TIMEOUT
+        assert (await request("http://h:8000", httpx.MockTransport(handle), deadline=5)).status == 200
+
+    Timeline().run(work())

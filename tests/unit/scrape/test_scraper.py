@@ -232,6 +232,40 @@ def test_the_request_asks_for_the_text_format_and_follows_no_proxy(monkeypatch: 
     assert "authorization" not in seen[0]
 
 
+REDIRECTED = (
+    "the server answered 307, a redirect that is not followed: "
+    "set url, or metrics_path for another path of the same server, to where it leads"
+)
+
+
+def test_the_page_is_where_metrics_path_says() -> None:
+    seen: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.path)
+        if request.url.path in {"/v1/metrics", "/metrics/"}:
+            return reply(200, GOOD)
+        goal = "/login" if request.url.path == "/guarded" else f"{request.url.path}/"
+        return httpx.Response(307, headers={"Location": goal})
+
+    async def work(path: str, problem: tuple[Reason, str] | None) -> None:
+        target = new_target("chat", "vllm", "http://h.invalid", metrics_path=path)
+        monitor = VllmScraper(target, Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        await monitor.scrape()
+        assert monitor.get_snapshot().up is (problem is None), path
+        assert problem is None or trouble(monitor) == problem, path
+
+    for path, asked, problem in (
+        ("/v1/metrics", ["/v1/metrics"], None),
+        ("/metrics/", ["/metrics/"], None),
+        ("/metrics", ["/metrics", "/metrics/"], None),
+        ("/guarded", ["/guarded"], (Reason.HTTP_STATUS, REDIRECTED)),
+    ):
+        seen.clear()
+        run(partial(work, path, problem))
+        assert seen == asked, path
+
+
 def test_the_secret_is_read_for_each_request_and_never_shown(tmp_path: Path) -> None:
     file = tmp_path / "key"
     seen: list[str] = []
