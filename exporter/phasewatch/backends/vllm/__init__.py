@@ -1,4 +1,4 @@
-"""vLLM: its page of metrics, 0.8 to 0.32."""
+"""vLLM: its page of metrics, 0.8 to 0.33."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final

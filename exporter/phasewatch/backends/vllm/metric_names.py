@@ -1,8 +1,9 @@
 """The vLLM metrics that are read, under every name that a release, a wrapper or a dialect gives them.
 
-The table was checked against the sources of vLLM 0.8.5, 0.10.0, 0.12.0, 0.16.0, 0.22.0, 0.27.1 and 0.32.0. Names are
-sample names, not family names: the Python server writes the text format, the Rust front end (0.22 and newer) always
-OpenMetrics, and only the samples are the same in both.
+The table was checked against the sources of vLLM 0.8.5, 0.10.0, 0.12.0, 0.16.0, 0.22.0, 0.27.1, 0.32.0 and 0.33. The
+additions of 0.33 (`kv_offload_*`, `mooncake_*`) are not read. Names are sample names, not family names: the Python
+server writes the text format, the Rust front end (0.22 and newer) always OpenMetrics, and only the samples are the same
+in both.
 """
 
 from typing import Final
