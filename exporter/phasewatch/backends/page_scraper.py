@@ -50,6 +50,7 @@ class PageScraper(Scraper):
         self._discovery = discovery
         self._state = PageState()
         self._ticks = 0
+        self._facts_are_old = False
         self._logged_models: set[tuple[str, tuple[str, ...]]] = set()
         self._logged_replicas = False
         self._logged_notes: set[str] = set()
@@ -59,8 +60,8 @@ class PageScraper(Scraper):
         return (*super().list_jobs(), Job("facts", self.refresh_facts, DISCOVERY_SECONDS))
 
     async def refresh_facts(self) -> None:
-        """Request the server's version and models if they are unknown, as after a start or a restart. Then determine
-        its devices and the costs of its models.
+        """Request the server's version and models if they are unknown, as after a start or a restart, or old: another
+        release may have been started while scrapes failed. Then determine its devices and the costs of its models.
         """
         await self._until_closed(self._refresh_facts())
         if self._state.health.answered:
@@ -79,6 +80,7 @@ class PageScraper(Scraper):
         self._log_page_notes(page)
 
     def _record_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
+        self._facts_are_old = True
         self._show(fold_failure(self._state, error, timing))
 
     async def _disconnect(self) -> None:
@@ -86,7 +88,7 @@ class PageScraper(Scraper):
 
     async def _refresh_facts(self) -> None:
         facts = self._state.facts
-        if facts.version is not None and facts.models:
+        if facts.version is not None and facts.models and not self._facts_are_old:
             return
         try:
             reported = await self._client.fetch_facts()
@@ -95,6 +97,7 @@ class PageScraper(Scraper):
             return
         if self._state.facts == facts:  # otherwise the server has restarted in the meantime
             merged = ServerFacts(reported.version or facts.version, reported.models or facts.models, reported.server)
+            self._facts_are_old = self._facts_are_old and reported.version is None
             self._show(learn_facts(self._state, merged, self.target, self._rules))
 
     async def _refresh_equipment(self) -> None:

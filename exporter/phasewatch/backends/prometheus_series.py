@@ -45,6 +45,8 @@ class Series:
 
 SeriesIdentity = tuple[MetricSlot | None, frozenset[tuple[str, str]]]
 
+_COUNTED: Final = frozenset({MetricKind.COUNTER, MetricKind.HISTOGRAM, MetricKind.TOTALS})
+
 _SPACE: Final = r"[ \t]*+"
 _LABEL: Final = rf'([a-zA-Z_][a-zA-Z0-9_]*+){_SPACE}={_SPACE}"((?:[^"\\]|\\.)*+)"{_SPACE}'
 _SERIES: Final = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)(?:{_SPACE}\{{({_SPACE}(?:{_LABEL},?{_SPACE})*+)\}})?")
@@ -125,7 +127,7 @@ def _parse_number(text: str, name: str, number: int) -> float:
 
 
 def parse_value(series: Series, text: str, number: int) -> float:
-    """The value of a series; NaN for a gauge with an impossible value, which is then left out.
+    """The value of a series; NaN for an impossible value of anything but a counter, which is then left out.
 
     Raises:
         ScrapeError: `parse` if it is not a number, or impossible for a counter; `number` is that of its line.
@@ -133,7 +135,7 @@ def parse_value(series: Series, text: str, number: int) -> float:
     value = _parse_number(text, series.name, number)
     if 0 <= value < math.inf and (series.slot is None or value <= series.slot.metric.highest):
         return value
-    if not series.http_class and (series.slot is None or series.slot.metric.kind is MetricKind.GAUGE):
+    if not series.http_class and (series.slot is None or series.slot.metric.kind not in _COUNTED):
         return math.nan
     if series.slot is not None and series.slot.part is SamplePart.SUM and math.isfinite(value):
         # The sum of a histogram may be negative: vLLM records minus the uptime as the queue time of a request that

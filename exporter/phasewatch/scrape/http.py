@@ -228,7 +228,7 @@ def _parse_date(text: str | None) -> float | None:
 
 
 async def _read_body(response: httpx.Response, limit: int) -> bytes:
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    encoding = response.headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding not in {"identity", "gzip", "x-gzip", "deflate"}:
         raise ScrapeError(Reason.PARSE, "the answer has a content encoding that was not asked for")
     inflate = None if encoding == "identity" else zlib.decompressobj(_ZLIB_OR_GZIP)

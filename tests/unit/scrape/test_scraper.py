@@ -212,6 +212,17 @@ def test_a_compressed_page_is_read() -> None:
     run(work)
 
 
+def test_an_empty_content_encoding_is_none() -> None:
+    async def work() -> None:
+        async with server(answers(GOOD.encode(), "Content-Encoding: ")) as url:
+            monitor = watch(url)
+            await monitor.scrape()
+            assert monitor.get_snapshot().up is True
+            await monitor.close()
+
+    run(work)
+
+
 def test_the_request_asks_for_the_text_format_and_follows_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     seen: list[httpx.Headers] = []
@@ -420,6 +431,38 @@ def test_facts_are_requested_once_and_again_after_a_restart() -> None:
         assert monitor.get_snapshot().facts.version is None
         await monitor.refresh_facts()
         assert len(asked) == 6
+
+    run(work)
+
+
+def test_facts_are_requested_again_once_after_failed_scrapes() -> None:
+    """Another release may answer after an outage, without a start time or a counter that has fallen."""
+    versions = iter(["0.32.0", None, "0.33.0"])
+    asked: list[str] = []
+    broken = [False]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if broken[0]:
+            raise httpx.ReadError("reset")
+        if request.url.path == "/metrics":
+            return reply(200, GOOD)
+        asked.append(request.url.path)
+        version = next(versions) if request.url.path == "/version" else None
+        body = {"version": version} if version else {"data": [{"id": "tiny", "root": "/m"}]}
+        return reply(200, json.dumps(body)) if version or request.url.path == "/v1/models" else reply(503)
+
+    async def work() -> None:
+        target = new_target("chat", "vllm", "http://a.invalid")
+        monitor = VllmScraper(target, Clock(), lambda: 0.0, httpx.MockTransport(handle))
+        await monitor.scrape()
+        await monitor.refresh_facts()
+        for broken[0] in (True, False):
+            await monitor.scrape()
+        assert monitor.get_snapshot().facts.version == "0.32.0"
+        for expected in ("0.32.0", "0.33.0", "0.33.0"):  # no answer, the new one, not asked again
+            await monitor.refresh_facts()
+            assert monitor.get_snapshot().facts.version == expected
+        assert asked.count("/version") == 3
 
     run(work)
 
