@@ -633,6 +633,15 @@ def test_a_server_that_was_down_is_measured_again_afterwards() -> None:
     assert len(watched.logged("target down")) == len(watched.logged("target up again")) == 1
 
 
+def test_measurements_outlast_broken_connections_but_not_refused_ones() -> None:
+    for fail, kept in ((break_off, True), (refuse, False)):
+        watched = watch([A], [once()], seconds=700, sample=1.0, wrap=during(600, 650, fail))
+        down = [time for time, up in watched.values("llm_target_up") if not up]
+        assert down, fail
+        again = next(time for time, up in watched.values("llm_target_up") if time > max(down) and up)
+        assert (again in dict(watched.values(DECODE))) is kept, fail
+
+
 def test_a_server_that_hung_keeps_its_measurements_and_is_not_flooded() -> None:
     watched = watch([A], [once()], seconds=1500, wrap=during(400, 700, hang))
     assert watched.values("llm_target_scrape_errors_total", reason="timeout")[-1][1] > 3
