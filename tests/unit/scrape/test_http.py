@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -111,6 +112,10 @@ def test_a_reset_in_a_tls_handshake_is_a_broken_connection_and_not_bad_tls() -> 
             error = await fail(url.replace("http:", "https:"))
             assert (error.reason, error.refused) == (Reason.CONNECT, False)
             assert error.message == "cannot connect: Connection reset by peer"
+        # The handshake was waiting for the server's part of it.
+        reset = os_error(errno.ECONNRESET)
+        reset.__context__ = ssl.SSLWantReadError()
+        assert (await fail("https://h", raising(httpx.ConnectError(""), reset))).reason is Reason.CONNECT
 
     asyncio.run(work())
 
