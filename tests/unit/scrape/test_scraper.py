@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
@@ -398,7 +399,8 @@ def test_an_old_scrape_is_shown_as_down() -> None:
 
 def test_facts_are_requested_once_and_again_after_a_restart() -> None:
     asked: list[str] = []
-    pages = iter([GOOD, GOOD, GOOD.replace("process_start_time_seconds 1", "process_start_time_seconds 2"), GOOD])
+    restarted = re.sub(r"(_created\{.*\}|process_start_time_seconds) 1", r"\1 2", GOOD)
+    pages = iter([GOOD, GOOD, restarted, GOOD])
     responses = {
         "/version": {"version": "0.32.0"},
         "/server_info": {
