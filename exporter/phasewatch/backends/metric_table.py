@@ -151,8 +151,9 @@ class MetricTable:
         return (*filter(None, self.prefixes), *bare, *http)
 
     @cached_property
-    def _sample_names(self) -> frozenset[str]:
-        return frozenset(prefix + name for prefix in self.prefixes for name in self.slots)
+    def _sample_names(self) -> set[str]:
+        http = {self.http_requests.name} if self.http_requests else set()
+        return http.union(prefix + name for prefix in self.prefixes for name in self.slots)
 
     @cached_property
     def numbers(self) -> Mapping[str, tuple[MetricSlot, ...]]:
