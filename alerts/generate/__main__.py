@@ -35,7 +35,7 @@ def render_files(root: Path) -> Mapping[Path, str]:
     sources = {subject: _read(folder / "alerts" / f"{subject}.yml") for subject in alerts.SUBJECTS}
     texts = {
         "alerts": alerts.render_rules(sources),
-        "effective": effective.render_rules(threshold.name for threshold in values),
+        "effective": effective.render_rules(values),
         "recording": _RECORDING_HEAD + _read(folder / "recording.yml"),
         "slo": slo.render_rules(objectives),
         "thresholds": thresholds.render_rules(values),

@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
@@ -22,8 +22,13 @@ _HEAD: Final = """\
 #   target and model_name  ->  model_name  ->  target  ->  neither  ->  the default below
 #
 # site.yml.example is such a file. The objectives of the SLO alerts are in ../objectives.yml.
+#
+# A group of rules for each subject of alerts, since stores such as Mimir take no group of more than 20 rules.
 groups:
-  - name: phasewatch-thresholds
+"""
+
+_GROUP: Final = """\
+  - name: phasewatch-thresholds-{group}
     rules:
 """
 
@@ -56,6 +61,7 @@ class Threshold(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     name: Annotated[str, Field(pattern=r"^[a-z]+(_[a-z]+)*$")]
+    group: Literal["latency", "queue", "decode", "ollama", "collection"]
     value: float
     unit: Annotated[str, AfterValidator(_check_unit)]
     meaning: str
@@ -87,10 +93,22 @@ def read_thresholds(path: Path) -> list[Threshold]:
 
 def render_rules(thresholds: Iterable[Threshold]) -> str:
     """The text of a rule file that records every default."""
-    return _HEAD + "".join(
-        _RULE.format(name=threshold.name, value=threshold.value, comment=_render_comment(threshold))
-        for threshold in thresholds
+    return _HEAD + "\n".join(
+        _GROUP.format(group=group)
+        + "".join(
+            _RULE.format(name=threshold.name, value=threshold.value, comment=_render_comment(threshold))
+            for threshold in members
+        )
+        for group, members in group_thresholds(thresholds).items()
     )
+
+
+def group_thresholds(thresholds: Iterable[Threshold]) -> dict[str, list[Threshold]]:
+    """The thresholds of each group, in the order in which the groups begin."""
+    groups: dict[str, list[Threshold]] = {}
+    for threshold in thresholds:
+        groups.setdefault(threshold.group, []).append(threshold)
+    return groups
 
 
 def _render_comment(threshold: Threshold) -> str:

@@ -8,6 +8,7 @@ import yaml
 
 from alerts.generate.thresholds import THRESHOLDS, read_thresholds
 from tests.support.markdown import code, fences, page, tables
+from tests.support.paths import ROOT
 from tests.support.processes import needs
 from tests.support.rule_files import RULES, groups, promtool, rules
 
@@ -87,6 +88,20 @@ def test_the_sums_follow_from_the_table() -> None:
     month = 30 * 86_400
     sizes = [round(rate * 100 * month * size / 1e9) for rate in (without[1], whole[1]) for size in (1, 2)]
     assert "30 days are {} to {} GB, or {} to {} GB".format(*sizes) in words
+
+
+def test_no_group_has_more_rules_than_a_ruler_takes() -> None:
+    (limit,) = re.findall(r"more than (\d+) rules in a group", " ".join(PAGE.split()))
+    manifest = (ROOT / "deploy" / "kubernetes" / "monitoring" / "rules.yaml").read_text(encoding="utf-8")
+    parts = [group for path in sorted(RULES.glob("*.yml*")) for group in groups(path)]
+    parts += [group for rule in yaml.safe_load_all(manifest) if rule for group in rule["spec"]["groups"]]
+    assert {group["name"]: len(group["rules"]) for group in parts if len(group["rules"]) > int(limit)} == {}
+    assert int(limit) == 20
+
+
+def test_no_group_is_named_twice() -> None:
+    names = [group["name"] for path in RULES.glob("*.yml") for group in groups(path)]
+    assert len(names) == len(set(names))
 
 
 def test_the_recordings_to_federate_exist() -> None:

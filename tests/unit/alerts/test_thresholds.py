@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 import yaml
 
+from alerts.generate import effective
 from alerts.generate.thresholds import (
     Threshold,
     find_misuses,
@@ -16,9 +17,17 @@ from alerts.generate.thresholds import (
 )
 from phasewatch.base.errors import ConfigError
 
-GOOD: Final = "{name: stall_seconds, value: 60, unit: seconds, meaning: seconds without a token, reason: Long enough.}"
+GOOD: Final = (
+    "{name: stall_seconds, group: queue, value: 60, unit: seconds, "
+    "meaning: seconds without a token, reason: Long enough.}"
+)
 STALL: Final = Threshold(
-    name="stall_seconds", value=60, unit="seconds", meaning="seconds without a token", reason="Long enough."
+    name="stall_seconds",
+    group="queue",
+    value=60,
+    unit="seconds",
+    meaning="seconds without a token",
+    reason="Long enough.",
 )
 
 
@@ -43,6 +52,10 @@ def test_a_threshold_is_read_as_it_is_written(tmp_path: Path) -> None:
             "thresholds[0].unit: expected seconds at the end",
         ),
         (
+            f"thresholds: [{GOOD.replace('group: queue', 'group: cue')}]",
+            "thresholds[0].group: expected 'latency', 'queue', 'decode', 'ollama' or 'collection', found 'cue'",
+        ),
+        (
             f"thresholds: [{GOOD.replace('reason', 'raeson')}]",
             "thresholds[0].raeson: unknown key; did you mean reason?",
         ),
@@ -64,6 +77,21 @@ def test_a_default_is_recorded_below_its_meaning_and_reason() -> None:
     )
     ((rule,),) = (group["rules"] for group in yaml.safe_load(text)["groups"])
     assert rule == {"record": "phasewatch_threshold:stall_seconds", "expr": "vector(60)"}
+
+
+def test_the_thresholds_of_a_group_are_a_group_of_rules_in_both_files() -> None:
+    other = STALL.model_copy(update={"name": "age_seconds", "group": "collection"})
+    third = STALL.model_copy(update={"name": "waiting_seconds"})
+    thresholds = [STALL, other, third]
+    for text, prefix in (
+        (render_rules(thresholds), "phasewatch-thresholds"),
+        (effective.render_rules(thresholds), "phasewatch-effective"),
+    ):
+        sizes = {group["name"]: len(group["rules"]) for group in yaml.safe_load(text)["groups"]}
+        assert {name: sizes[name] for name in (f"{prefix}-queue", f"{prefix}-collection")} == {
+            f"{prefix}-queue": 2,
+            f"{prefix}-collection": 1,
+        }
 
 
 def test_alerts_use_the_thresholds_of_the_recordings_that_they_read() -> None:
