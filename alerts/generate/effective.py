@@ -1,8 +1,8 @@
 """The rules that choose a threshold, rules/phasewatch-effective.yml: the override in force for each target and model.
 
 PromQL cannot combine every threshold with every target, since neither side of such a match is unique. So there is one
-rule for each threshold, in a group of rules for each subject of alerts. Prometheus evaluates groups at the same time: what
-a rule reads of another group is at most one evaluation old.
+rule for each threshold, in a group of rules for each subject of alerts. Prometheus evaluates groups at the same time:
+what a rule reads of another group is at most one evaluation old.
 
 An override for everything is one without any label: `vector(1)` has none either. One with a misspelled label is for
 nothing, and not for everything.

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from phasewatch.analysis.ceiling import compute_ceiling
 from phasewatch.analysis.latency import Latencies, compute_latencies
+from phasewatch.analysis.objectives import judge_objectives
 from phasewatch.analysis.phases import Phases, compute_phases
 from phasewatch.analysis.progress import Progress, advance_progress, list_work, measure_token_stall
 from phasewatch.analysis.queue import KvCacheSize, Load, compute_mean_prompt_tokens, measure_load
@@ -261,4 +262,5 @@ def _build_engine_snapshot(
         token_stall_seconds=measure_token_stall(analysis.progress, now),
         state=analysis.saturation.state if analysis.saturation else None,
         asleep=analysis.past.newest.awake == 0,
+        objectives=judge_objectives(analysis.latencies, analysis.phases, target.objectives),
     )

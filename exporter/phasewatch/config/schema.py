@@ -29,6 +29,7 @@ from phasewatch.config.values import (
     ProbeInterval,
     Share,
     Size,
+    Speed,
     Switch,
     Weights,
     WholeSize,
@@ -145,6 +146,14 @@ class SaturationSchema(SectionSchema):
     deferred_share: Share | None = 0.5
 
 
+class ObjectivesSchema(SectionSchema):
+    """`objectives`: within what users are to be served; see `settings.ObjectiveSettings`."""
+
+    inter_token_latency: Duration | None = 0.3
+    time_to_first_token: Duration | None = 2.5
+    decode_tokens_per_second: Speed | None = None
+
+
 class TargetSchema(SectionSchema):
     """An entry of `targets`."""
 
@@ -165,6 +174,7 @@ class TargetSchema(SectionSchema):
     probe: ProbeSchema | None = None
     server: ServerSchema | None = None
     saturation: SaturationSchema | None = None
+    objectives: ObjectivesSchema | None = None
 
 
 class FileSchema(SectionSchema):
@@ -175,6 +185,7 @@ class FileSchema(SectionSchema):
     timeout: Duration = 4.0
     body_size_limit: WholeSize = 16_000_000
     saturation: SaturationSchema | None = None
+    objectives: ObjectivesSchema | None = None
     targets: Annotated[list[TargetSchema], Field(min_length=1)]
 
 

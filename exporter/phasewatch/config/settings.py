@@ -139,6 +139,21 @@ class SaturationSettings:
 
 
 @dataclass(frozen=True)
+class ObjectiveSettings:
+    """Within what the users of a target are to be served. The defaults of latencies are the thresholds of the alerts.
+
+    Attributes:
+        inter_token_latency: seconds between two outputs of a stream that 99 in 100 must not exceed.
+        time_to_first_token: seconds to the first token that 95 in 100 must not exceed.
+        decode_tokens_per_second: mean speed that a stream must keep; None for no such objective.
+    """
+
+    inter_token_latency: float
+    time_to_first_token: float
+    decode_tokens_per_second: float | None
+
+
+@dataclass(frozen=True)
 class Target:
     """One server to watch; durations in seconds, sizes in bytes.
 
@@ -163,6 +178,7 @@ class Target:
     probe: ProbeSettings
     server: ServerSettings
     saturation: SaturationSettings
+    objectives: ObjectiveSettings
 
 
 @dataclass(frozen=True)

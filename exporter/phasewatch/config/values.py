@@ -190,6 +190,7 @@ Weights = Annotated[float, BeforeValidator(units.parse_size), AfterValidator(_ch
 Bandwidth = Annotated[float, BeforeValidator(units.parse_bandwidth), AfterValidator(_check_memory_bandwidth)]
 Compute = Annotated[float, BeforeValidator(units.parse_compute_rate), AfterValidator(_check_compute_rate)]
 Count = Annotated[int, Field(ge=1, strict=True)]
+Speed = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Share = Annotated[float, Field(gt=0, le=1, strict=True)]
 File = Annotated[Path, AfterValidator(_check_path)]
 Switch = Annotated[bool, Field(strict=True)]

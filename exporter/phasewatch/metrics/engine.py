@@ -32,6 +32,11 @@ def _list_saturation_states(engine: EngineSnapshot) -> Iterator[MetricSample]:
         yield {"state": state.value}, float(state is engine.state)
 
 
+def _list_objectives(engine: EngineSnapshot) -> Iterator[MetricSample]:
+    for objective, verdict in engine.objectives.items():
+        yield {"objective": objective.value}, float(verdict.met)
+
+
 PHASE_METRICS: Final = (
     describe_engine_gauge(
         "llm_prefill_tokens_per_second",
@@ -197,6 +202,14 @@ LOAD_METRICS: Final = (
         "How many more requests fit into the KV cache until they finish, with what they and the running ones will "
         "generate.",
         lambda engine: engine.load.kv_cache_headroom_requests,
+    ),
+    EngineMetric(
+        "llm_objective_met",
+        "1 if figures over the window are within the objective of the target, 0 if not: p99 of inter-token latency, "
+        "p95 of the time to first token, mean speed of a stream.",
+        "gauge",
+        (*ENGINE_LABELS, "objective"),
+        _list_objectives,
     ),
     EngineMetric(
         "llm_saturation_state",

@@ -1,9 +1,11 @@
 """The snapshot of one engine: its phases, latencies, load, requests, ceilings and saturation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.latency import Latencies
+from phasewatch.analysis.objectives import Objective, Verdict
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.requests import Requests
@@ -25,6 +27,7 @@ class EngineSnapshot:
         state: saturation state; None for a kind of server whose queue is not watched.
         asleep: whether the engine was put to sleep.
         requests: how requests ended over the window, their lengths and their times.
+        objectives: the objectives of the target that the window decides, and whether they are met.
     """
 
     key: EngineKey
@@ -36,3 +39,4 @@ class EngineSnapshot:
     state: SaturationState | None = None
     asleep: bool = False
     requests: Requests = field(default_factory=Requests)
+    objectives: Mapping[Objective, Verdict] = field(default_factory=dict)

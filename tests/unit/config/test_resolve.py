@@ -29,14 +29,14 @@ def paired_sections(settings: type[Any], schema: type[BaseModel]) -> list[tuple[
 
 def test_every_key_has_a_setting_of_its_name_and_every_setting_a_key() -> None:
     pairs = paired_sections(Target, TargetSchema)
-    assert len(pairs) == 9
+    assert len(pairs) == 10
     for settings, schema in pairs:
         assert {field.name for field in fields(settings)} == schema.model_fields.keys(), settings.__name__
 
 
 def test_a_key_that_a_target_shares_with_the_file_means_the_same_in_both() -> None:
     shared = FileSchema.model_fields.keys() & TargetSchema.model_fields.keys()
-    assert shared == {"interval", "window", "timeout", "body_size_limit", "saturation"}
+    assert shared == {"interval", "window", "timeout", "body_size_limit", "saturation", "objectives"}
 
 
 def test_a_key_without_a_setting_is_refused_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

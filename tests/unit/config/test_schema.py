@@ -12,7 +12,10 @@ PAGE = "expected the address of a DCGM exporter's metrics, such as http://127.0.
 def test_each_mistake_in_a_key_of_the_file_has_its_message() -> None:
     for text, problem in (
         ("intervall: 5s\n", "intervall: unknown key; did you mean interval?"),
-        ("xyz: 5s\n", "xyz: unknown key; known here: body_size_limit, interval, saturation, targets, timeout, window"),
+        (
+            "xyz: 5s\n",
+            "xyz: unknown key; known here: body_size_limit, interval, objectives, saturation, targets, timeout, window",
+        ),
         ("interval: 5s\ninterval: 6s\n", "interval: given twice, in line 1 and line 2; keep one"),
         ("interval: 5\n", "interval: expected a duration such as 5s, 500ms or 1m, found 5"),
         ("interval: soon\n", "interval: expected a duration such as 5s, 500ms or 1m, found 'soon'"),
@@ -34,7 +37,8 @@ def test_each_mistake_in_a_key_of_a_target_has_its_message() -> None:
             {"xyz": 1},
             (
                 "xyz: unknown key; known here: authorization, backend, body_size_limit, device, device_from, interval, "
-                "metrics_path, model, name, optional, probe, saturation, server, timeout, tls_config, url, window"
+                "metrics_path, model, name, objectives, optional, probe, saturation, server, timeout, tls_config, url, "
+                "window"
             ),
         ),
         ({"device": {"cuont": 1}}, "device.cuont: unknown key; did you mean count?"),
@@ -190,6 +194,21 @@ def test_each_mistake_in_a_threshold_has_its_message() -> None:
     ]
     for value, message in rows:
         assert find_mistakes(write_target(saturation=value)) == [f"targets[0].{message}"], value
+
+
+def test_each_mistake_in_an_objective_has_its_message() -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
+        ({"inter_token_latency": 0.3}, "inter_token_latency: expected a duration such as 5s, 500ms or 1m, found 0.3"),
+        ({"time_to_first_token": "0s"}, "time_to_first_token: expected a duration above 0"),
+        ({"decode_tokens_per_second": 0}, "decode_tokens_per_second: expected more than 0, found 0"),
+        ({"decode_tokens_per_second": "20"}, "decode_tokens_per_second: expected a number, found '20'"),
+        (
+            {"ttft": "1s"},
+            "ttft: unknown key; known here: decode_tokens_per_second, inter_token_latency, time_to_first_token",
+        ),
+    ]
+    for value, message in rows:
+        assert find_mistakes(write_target(objectives=value)) == [f"targets[0].objectives.{message}"], value
 
 
 def test_a_file_without_targets_is_refused() -> None:

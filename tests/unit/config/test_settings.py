@@ -9,6 +9,7 @@ import pytest
 from phasewatch.config.settings import (
     Authorization,
     DeviceSettings,
+    ObjectiveSettings,
     ProbeSettings,
     SaturationSettings,
     ServerSettings,
@@ -78,6 +79,7 @@ def test_a_key_that_is_not_given_has_its_default() -> None:
             step_budget_share=0.8,
             deferred_share=0.5,
         ),
+        objectives=ObjectiveSettings(inter_token_latency=0.3, time_to_first_token=2.5, decode_tokens_per_second=None),
     )
 
 
@@ -101,6 +103,15 @@ def test_a_target_can_override_single_thresholds_of_the_file() -> None:
         text.replace('{"targets"', '{"saturation": {"memory": "20s", "prefill_share": 0.5}, "targets"')
     )
     assert target.saturation == new_saturation_settings(memory=20.0, prefill_share=0.4)
+
+
+def test_a_target_can_override_single_objectives_of_the_file() -> None:
+    text = write_target(objectives={"inter_token_latency": "50ms"})
+    everywhere = '{"objectives": {"inter_token_latency": "1s", "decode_tokens_per_second": 20}, "targets"'
+    target = parse_target(text.replace('{"targets"', everywhere))
+    assert target.objectives == ObjectiveSettings(
+        inter_token_latency=0.05, time_to_first_token=2.5, decode_tokens_per_second=20.0
+    )
 
 
 def test_a_key_of_null_has_the_value_of_the_file() -> None:

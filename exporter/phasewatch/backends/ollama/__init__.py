@@ -47,6 +47,7 @@ OLLAMA: Final = Backend(
         unused_keys={
             "server": "accepted, but not used: an ollama target has no such settings",
             "saturation": "accepted, but not used: Ollama does not tell what waits",
+            "objectives": "accepted, but not used: Ollama does not report the latencies of requests",
             "window": "accepted, but not used: an ollama target is measured by probes",
             "metrics_path": "accepted, but not used: Ollama has no page of metrics",
         },
