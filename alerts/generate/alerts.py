@@ -5,6 +5,8 @@ A source in alerts/alerts is a rule file of Prometheus whose text is kept as it 
 - `dashboard: BOARD`, which becomes the annotations `runbook_url` and `dashboard` (links.build_dashboard_path);
 - `${advice.NAME.change[0]}`, which becomes the words of phasewatch.analysis.advice, so that alerts, runbooks and pages
   advise the same. NAME is a state, a complaint or a finding about Ollama; the field is `change` or `avoid`.
+- `${advice.of_state}`, which begins a choice by `.Labels.state` between the states that need a change, each with its
+  title and first remedies. The source goes on with `{{ else }}` and `{{ end }}`.
 
 Every alert has a severity (critical pages somebody now, warning is a ticket, info is neither), a row in docs/alerts.md
 and a page in docs/runbooks.
@@ -16,7 +18,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from alerts.generate.links import build_dashboard_path, build_runbook_url
-from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA_ADVICE, Advice
+from phasewatch.analysis.advice.complaints import COMPLAINTS
+from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.remedy import Advice, list_words
+from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.base.errors import ConfigError, Problem
 
 SUBJECTS: Final = ("latency", "queue", "decode", "ollama", "collection")
@@ -36,6 +41,9 @@ groups:
 """
 
 _WIDTH: Final = 120
+
+_REMEDIES: Final = 2
+"""Remedies of a state in an alert on another subject: the one that helps at once, and the one that lasts."""
 
 _ALERT: Final = re.compile(r"^      - alert: (\w+)$", re.MULTILINE)
 _BOARD: Final = re.compile(r"^( +)dashboard: (.+)$", re.MULTILINE)
@@ -102,10 +110,21 @@ def _fill_placeholders(line: str) -> str:
 
 
 def _find_words(placeholder: str) -> str:
+    if placeholder == "advice.of_state":
+        return _choose_by_state()
     parts = _WORDS.fullmatch(placeholder)
     if parts is not None and parts[1] in _ADVICE:
         advice = _ADVICE[parts[1]]
-        sentences = advice.change if parts[2] == "change" else advice.avoid
+        sentences = list_words(advice.change if parts[2] == "change" else advice.avoid)
         if int(parts[3]) < len(sentences):
             return sentences[int(parts[3])]
     raise ValueError(f"no advice is called ${{{placeholder}}}; expected one such as ${{advice.stuck.change[0]}}")
+
+
+def _choose_by_state() -> str:
+    choices = [
+        f'if eq .Labels.state "{state}" }}}}{advice.title}. {" ".join(list_words(advice.change)[:_REMEDIES])}'
+        for state, advice in ADVICE.items()
+        if advice.change
+    ]
+    return "{{ " + "{{ else ".join(choices)

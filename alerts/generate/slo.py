@@ -17,7 +17,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from alerts.generate.links import build_dashboard_path, build_runbook_url
 from alerts.generate.source import read_source
-from phasewatch.analysis.advice import COMPLAINTS
+from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM
+from phasewatch.analysis.advice.remedy import Cause, list_words
 from phasewatch.backends.vllm.buckets import TIME_PER_TOKEN, TIME_TO_FIRST_TOKEN
 from phasewatch.backends.vllm.metric_names import PREFIXES
 from phasewatch.base.errors import ConfigError, Problem
@@ -226,12 +227,23 @@ def _render_description(objective: Objective, burn: Burn) -> str:
     return textwrap.fill(text, 120, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
-_FIRST_TOKEN: Final = COMPLAINTS["slow_first_token"]
-_STREAM: Final = COMPLAINTS["slow_stream"]
 _REMEDIES: Final[Mapping[str, str]] = {
     # What its meaning says after the first sentence: to look at the queue.
-    "time_to_first_token": f"{_FIRST_TOKEN.meaning.partition('. ')[2]} {_FIRST_TOKEN.change[1]}",
-    "inter_token_latency": f"{_STREAM.change[2]} {_STREAM.change[1]}",
+    "time_to_first_token": " ".join(
+        (
+            SLOW_FIRST_TOKEN.meaning.partition(". ")[2],
+            *list_words(tuple(remedy for remedy in SLOW_FIRST_TOKEN.change if remedy.cause is Cause.PREFILL)[:1]),
+        )
+    ),
+    "inter_token_latency": " ".join(
+        list_words(
+            tuple(
+                remedy
+                for remedy in SLOW_STREAM.change
+                if remedy.at_once or remedy.cause in {Cause.SHARED_STEPS, Cause.MANY_STREAMS}
+            )
+        )
+    ),
 }
 _LOOK: Final = "Look at llm_saturation_state."
 

@@ -50,6 +50,9 @@ MBU: Final = _select_utilization("llm_memory_bandwidth_utilization_ratio")
 MFU: Final = _select_utilization("llm_compute_utilization_ratio")
 PREFILL_CEILING_RATIO: Final = select_engines("llm_prefill_ceiling_ratio")
 DECODE_CEILING_RATIO: Final = select_engines("llm_decode_ceiling_ratio", basis="read")
+OBJECTIVES_MET: Final = f"min by ({BY_ENGINE}) (llm_objective_met{{{ENGINE_MATCHERS}}})"
+"""1 for each engine within all objectives that its traffic decides, 0 for one beyond any of them."""
+
 INTER_TOKEN_P99: Final = select_engines("llm_inter_token_latency_seconds", quantile="0.99")
 
 _QUANTILES: Final = {"p99": "0.99", "p95": "0.95", "p50": "0.5"}

@@ -1,12 +1,11 @@
 """Sentences of `phasewatch.analysis.advice` for descriptions of panels."""
 
-from phasewatch.analysis.advice import COMPLAINTS
+from dataclasses import replace
+
+from phasewatch.analysis.advice.remedy import Advice, Cause, list_words
 
 
-def find_remedy(complaint: str, cause: str) -> str:
-    """What helps against a complaint if it has this cause: the advice that begins with the cause, without it."""
-    start = f"{cause}: "
-    (remedy,) = (
-        sentence.removeprefix(start) for sentence in COMPLAINTS[complaint].change if sentence.startswith(start)
-    )
-    return remedy
+def describe_remedies(complaint: Advice, cause: Cause) -> str:
+    """What helps against a complaint if it has this cause, which is not named again."""
+    remedies = [replace(remedy, cause=None) for remedy in complaint.change if remedy.cause is cause]
+    return " ".join(list_words(tuple(remedies)))

@@ -13,7 +13,7 @@ from dashboards.generate.queries import (
     select_engines,
     select_targets,
 )
-from phasewatch.analysis.advice import ADVICE
+from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.analysis.saturation import SaturationState
 
 _COLOURS: Final[Mapping[SaturationState, str]] = {
@@ -29,6 +29,9 @@ _COLOURS: Final[Mapping[SaturationState, str]] = {
 }
 """From the least to the most urgent, so that the worst of several has the highest number."""
 
+SLOW_TOKENS, SLOW_FIRST_TOKEN = "slow_tokens", "slow_first_token"
+"""What an engine without a queue suffers from if it misses an objective."""
+
 IN_MEMORY, DOWN, UNKNOWN = "in_memory", "down", "unknown"
 """Shown like the states of an engine: a model that an Ollama has loaded, a target that is down, one without samples."""
 
@@ -39,6 +42,15 @@ STATES: Final[Mapping[str, ValueMapping]] = {
     UNKNOWN: ValueMapping("Not known", "dark-purple"),
 }
 """Text and colour by state, from the least to the most urgent."""
+
+SYMPTOMS: Final[Mapping[str, ValueMapping]] = {
+    SLOW_TOKENS: ValueMapping("No queue, slow tokens", "#b45309"),
+    SLOW_FIRST_TOKEN: ValueMapping("No queue, slow first token", "#b45309"),
+}
+"""Text and colour by symptom."""
+
+MET: Final[Mapping[str, ValueMapping]] = {"1": ValueMapping("Met", GOOD), "0": ValueMapping("Missed", BAD)}
+"""Values of llm_objective_met."""
 
 _CODES: Final[Mapping[str, int]] = {state: code for code, state in enumerate(STATES, start=-1)}
 STATE_CODES: Final[Mapping[str, ValueMapping]] = {str(_CODES[state]): mapping for state, mapping in STATES.items()}

@@ -12,7 +12,10 @@ from typing import Any, Final
 import pytest
 from prometheus_client import REGISTRY
 
-from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA_ADVICE, Advice
+from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_remedies
+from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.remedy import Advice, Cause, list_words
+from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.config.settings import DeviceSettings
 from phasewatch.metrics.collector import TABLE
@@ -53,15 +56,16 @@ SATURATION: Final[Mapping[str, SaturationState]] = {
     "LLMShedding": SaturationState.SHEDDING,
     "LLMEngineStuck": SaturationState.STUCK,
 }
-FIRST_TOKEN: Final = COMPLAINTS["slow_first_token"]
 WORDS: Final[Mapping[str, Advice]] = {
     **{name: ADVICE[state] for name, state in SATURATION.items()},
-    "LLMInterTokenLatencyHigh": COMPLAINTS["slow_stream"],
-    "LLMInterTokenLatencyBudgetBurn": COMPLAINTS["slow_stream"],
-    "LLMTimeToFirstTokenBudgetBurn": FIRST_TOKEN,
-    # One complaint, two alerts: each has the line about its own part of the time.
-    "LLMTimeToFirstTokenHighQueue": replace(FIRST_TOKEN, change=FIRST_TOKEN.change[:1]),
-    "LLMTimeToFirstTokenHighPrefill": replace(FIRST_TOKEN, change=FIRST_TOKEN.change[1:]),
+    "LLMInterTokenLatencyHigh": SLOW_STREAM,
+    "LLMInterTokenLatencyBudgetBurn": SLOW_STREAM,
+    "LLMTimeToFirstTokenBudgetBurn": SLOW_FIRST_TOKEN,
+    # One complaint, two alerts: each has the remedies for its own part of the time.
+    "LLMTimeToFirstTokenHighQueue": replace(SLOW_FIRST_TOKEN, change=select_remedies(SLOW_FIRST_TOKEN, Cause.QUEUE)),
+    "LLMTimeToFirstTokenHighPrefill": replace(
+        SLOW_FIRST_TOKEN, change=select_remedies(SLOW_FIRST_TOKEN, Cause.PREFILL)
+    ),
     "LLMModelPartlyOnCpu": OLLAMA_ADVICE["partial_offload"],
 }
 """Alerts about something that the table of advice knows."""
@@ -168,9 +172,9 @@ def test_the_words_are_those_of_the_table_of_advice() -> None:
     for name, advice in WORDS.items():
         text = RUNBOOKS[name]
         assert advice.meaning in section(text, "What it means"), name
-        assert items(section(text, "What to change")) == list(advice.change), name
+        assert items(section(text, "What to change")) == list(list_words(advice.change)), name
         if advice.avoid:
-            assert items(section(text, "What not to do")) == list(advice.avoid), name
+            assert items(section(text, "What not to do")) == list(list_words(advice.avoid)), name
 
 
 def test_flags_and_metrics_in_the_words_exist() -> None:

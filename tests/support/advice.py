@@ -7,6 +7,14 @@ from phasewatch.analysis.saturation import SaturationState
 CALM: Final = {SaturationState.IDLE, SaturationState.HEALTHY}
 """States in which nothing has to be changed."""
 
+SETTINGS: Final = {
+    "OLLAMA_CONTEXT_LENGTH",
+    "OLLAMA_MAX_LOADED_MODELS",
+    "OLLAMA_MAX_QUEUE",
+    "OLLAMA_NUM_PARALLEL",
+}
+"""Settings of Ollama that the advice raises or lowers."""
+
 VLLM_FLAGS: Final = {
     "--gpu-memory-utilization",
     "--kv-cache-dtype",
@@ -17,7 +25,8 @@ VLLM_FLAGS: Final = {
     "--max-num-queued-reqs",
     "--max-num-queued-tokens",
     "--max-num-seqs",
+    "--prefill-schedule-interval",
     "--tensor-parallel-size",
     "--watermark",
 }
-"""Flags of `vllm serve` 0.32.0."""
+"""Flags of `vllm serve` 0.33.0."""

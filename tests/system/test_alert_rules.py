@@ -110,7 +110,18 @@ def test_every_metric_that_a_description_asks_for_exists() -> None:
         for call in re.findall(r'printf "(.*?)"', rule["annotations"]["description"])
         for name in re.findall(r"\bllm_\w+", call)
     }
-    assert asked == {"llm_saturation_state", "llm_probe_failures_total", "llm_target_scrape_errors_total"}
+    assert asked == {
+        "llm_saturation_state",
+        "llm_probe_failures_total",
+        "llm_target_scrape_errors_total",
+        "llm_preemptions_per_second",
+        "llm_prefill_throughput_tokens_per_second",
+        "llm_decode_throughput_tokens_per_second",
+        "llm_inter_token_latency_seconds",
+        "llm_inter_token_latency_mean_seconds",
+        "llm_context_tokens",
+        "llm_decode_streams",
+    }
     assert asked <= {metric.name for metric in TABLE}
 
 

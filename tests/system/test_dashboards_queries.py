@@ -204,9 +204,9 @@ def test_the_servers_table_shows_every_state_the_most_urgent_first(stack: Stack)
         "preempting": "Preempting",
         "prefill": "Prefill limited",
         "slots": "All slots taken",
-        "healthy": "Healthy",
-        "speculative": "Healthy",
-        "two-engines": "Healthy",
+        "healthy": "No queue",
+        "speculative": "No queue",
+        "two-engines": "No queue",
         "workstation": "In memory",
     }
     codes = [float(sample["value"][1]) for sample in samples]

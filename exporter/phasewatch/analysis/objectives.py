@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from phasewatch.analysis.latency import Latencies, Latency
+from phasewatch.analysis.distribution import Distribution
+from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.quantiles import Quantile
 from phasewatch.base.optional import divide, multiply
@@ -66,7 +67,7 @@ def judge_objectives(latencies: Latencies, phases: Phases, settings: ObjectiveSe
     return {objective: verdict for objective, verdict in verdicts.items() if verdict is not None}
 
 
-def _judge_inter_token(latency: Latency, phases: Phases, objective: float) -> Verdict | None:
+def _judge_inter_token(latency: Distribution, phases: Phases, objective: float) -> Verdict | None:
     """As the alert: the 99th percentile of many outputs, or the median of few, misses the objective."""
     outputs = multiply(60.0, divide(phases.decode_throughput_tokens_per_second, phases.tokens_per_step))
     orders = [order for order, least in ((0.99, P99_OUTPUTS), (0.5, P50_OUTPUTS)) if (outputs or 0.0) >= least]
@@ -75,7 +76,7 @@ def _judge_inter_token(latency: Latency, phases: Phases, objective: float) -> Ve
     return next(missed, verdicts[0] if verdicts else None)
 
 
-def _judge_quantile(latency: Latency, order: float, objective: float) -> Verdict | None:
+def _judge_quantile(latency: Distribution, order: float, objective: float) -> Verdict | None:
     quantile = dict(latency.quantiles).get(order)
     if quantile is None or not _decides(quantile, objective):
         return None

@@ -11,7 +11,10 @@ import yaml
 from alerts.generate import slo
 from alerts.generate.alerts import SUBJECTS, render_rules
 from alerts.generate.links import build_dashboard_path, build_runbook_url
-from phasewatch.analysis.advice import ADVICE, COMPLAINTS, OLLAMA_ADVICE
+from phasewatch.analysis.advice.complaints import COMPLAINTS, SLOW_FIRST_TOKEN, SLOW_STREAM
+from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.remedy import Advice, list_words
+from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.base.errors import ConfigError
 from tests.support.paths import ALERTS
@@ -34,6 +37,10 @@ groups:
 """
 
 
+def step(advice: Advice, index: int = 0) -> str:
+    return list_words(advice.change)[index]
+
+
 def test_the_sources_are_all_in_the_rule_file() -> None:
     assert {path.name for path in (ALERTS / "alerts").iterdir()} == {f"{subject}.yml" for subject in SUBJECTS}
 
@@ -46,7 +53,7 @@ def test_links_and_words_are_filled_in_and_comments_are_kept() -> None:
         "expr": "x > 1",
         "annotations": {
             "summary": "One.",
-            "description": f"It is so. {ADVICE[SaturationState.STUCK].change[0]} {COMPLAINTS['slow_stream'].avoid[0]}",
+            "description": f"It is so. {step(ADVICE[SaturationState.STUCK])} {list_words(SLOW_STREAM.avoid)[0]}",
             "runbook_url": build_runbook_url("LLMOne"),
             "dashboard": build_dashboard_path("phases"),
         },
@@ -93,7 +100,7 @@ def test_no_word_of_advice_is_typed() -> None:
     for name, text in {**sources(), "slo.py": Path(slo.__file__).read_text(encoding="utf-8")}.items():
         words = " ".join(text.split())
         for advice in (*ADVICE.values(), *COMPLAINTS.values(), *OLLAMA_ADVICE.values()):
-            for sentence in (*advice.change, *advice.avoid):
+            for sentence in (*list_words(advice.change), *list_words(advice.avoid)):
                 assert sentence not in words, name
 
 
@@ -109,24 +116,37 @@ def advised_steps() -> Iterator[tuple[str, str]]:
         "LLMShedding": SaturationState.SHEDDING,
     }
     for alert, state in states.items():
-        yield alert, ADVICE[state].change[0]
-    for advice in ADVICE.values():
-        for step in advice.change[:1]:
-            yield "LLMWaitingQueueGrowing", step
-    yield "LLMEngineStuck", ADVICE[SaturationState.STUCK].change[1]
-    queue, prefill = COMPLAINTS["slow_first_token"].change
-    yield "LLMTimeToFirstTokenHighQueue", queue
-    yield "LLMTimeToFirstTokenHighPrefill", prefill
-    yield "LLMTimeToFirstTokenBudgetBurn", prefill
-    for alert in ("LLMInterTokenLatencyHigh", "LLMInterTokenLatencyBudgetBurn"):
-        for step in COMPLAINTS["slow_stream"].change[1:3]:
-            yield alert, step
-    for step in OLLAMA_ADVICE["partial_offload"].change[:2]:
-        yield "LLMModelPartlyOnCpu", step
+        yield alert, step(ADVICE[state])
+        yield alert, step(ADVICE[state], 1)
+    for alert in ("LLMWaitingQueueGrowing", "LLMTimeToFirstTokenHighQueue"):
+        for advice in ADVICE.values():
+            for remedy in list_words(advice.change)[:2]:
+                yield alert, remedy
+    yield "LLMEngineStuck", step(ADVICE[SaturationState.STUCK], 2)
+    yield "LLMTokenStall", step(ADVICE[SaturationState.STUCK], 2)
+    for cause in list_words(ADVICE[SaturationState.DEFERRED].change)[:6]:
+        yield "LLMRequestsDeferred", cause
+    for remedy in list_words(SLOW_FIRST_TOKEN.change)[2:4]:
+        yield "LLMTimeToFirstTokenHighPrefill", remedy
+    yield "LLMTimeToFirstTokenBudgetBurn", step(SLOW_FIRST_TOKEN, 2)
+    for remedy in list_words(SLOW_STREAM.change)[:6]:
+        yield "LLMInterTokenLatencyHigh", remedy
+    for remedy in list_words(SLOW_STREAM.change)[:3]:
+        yield "LLMInterTokenLatencyBudgetBurn", remedy
+    for remedy in list_words(OLLAMA_ADVICE["partial_offload"].change)[:2]:
+        yield "LLMModelPartlyOnCpu", remedy
 
 
-@pytest.mark.parametrize(("alert", "step"), list(advised_steps()))
-def test_the_words_of_an_alert_are_those_of_advice(alert: str, step: str) -> None:
+def test_a_choice_by_state_has_each_state_that_needs_a_change_with_what_helps_at_once_first() -> None:
+    (rule,) = (rule for rule in alerts() if rule["alert"] == "LLMWaitingQueueGrowing")
+    text = " ".join(rule["annotations"]["description"].split())
+    for state, advice in ADVICE.items():
+        words = f'if eq .Labels.state "{state}" }}}}{advice.title}. {step(advice) if advice.change else ""}'
+        assert (words in text) == bool(advice.change), state
+
+
+@pytest.mark.parametrize(("alert", "words"), list(advised_steps()))
+def test_the_words_of_an_alert_are_those_of_advice(alert: str, words: str) -> None:
     descriptions = [" ".join(rule["annotations"]["description"].split()) for rule in alerts() if rule["alert"] == alert]
     assert descriptions
-    assert all(step in description for description in descriptions)
+    assert all(words in description for description in descriptions)

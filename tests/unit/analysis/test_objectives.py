@@ -4,7 +4,8 @@ from typing import Final
 
 import pytest
 
-from phasewatch.analysis.latency import Latencies, Latency
+from phasewatch.analysis.distribution import Distribution
+from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.objectives import P50_OUTPUTS, P99_OUTPUTS, Objective, Verdict, judge_objectives
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.quantiles import Quantile
@@ -20,7 +21,7 @@ def judge(
     p99: Quantile | None, p50: Quantile | None = None, phases: Phases = BUSY, objective: float = 0.3
 ) -> bool | None:
     quantiles = tuple((order, quantile) for order, quantile in ((0.5, p50), (0.99, p99)) if quantile is not None)
-    latencies = Latencies(inter_token=Latency(0.05, quantiles))
+    latencies = Latencies(inter_token=Distribution(0.05, quantiles))
     settings = ObjectiveSettings(objective, 2.5, None)
     verdict = judge_objectives(latencies, phases, settings).get(Objective.INTER_TOKEN_LATENCY)
     return None if verdict is None else verdict.met
@@ -74,7 +75,7 @@ def test_a_slow_median_misses_the_objective_whatever_the_99th_percentile_can_say
 
 def test_the_first_token_is_judged_by_its_95th_percentile() -> None:
     for p95, met in ((Quantile(2.4, 1.0, 2.5), True), (Quantile(2.6, 2.5, 5.0), False)):
-        latencies = Latencies(time_to_first_token=Latency(1.0, ((0.95, p95), (0.99, LAST))))
+        latencies = Latencies(time_to_first_token=Distribution(1.0, ((0.95, p95), (0.99, LAST))))
         assert judge_objectives(latencies, Phases(), SETTINGS) == {
             Objective.TIME_TO_FIRST_TOKEN: Verdict(met, p95.value, 0.95)
         }

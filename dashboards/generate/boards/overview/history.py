@@ -25,7 +25,7 @@ def build_history() -> tuple[StateTimeline | TimeSeries, ...]:
         StateTimeline(
             title="State",
             description=(
-                "What each engine was doing. Green is healthy and grey idle; yellow (slots), blue (prefill) and orange (KV "
+                "Why requests wait, if they do. Green is no queue, whatever the latencies, and grey idle; yellow (slots), blue (prefill) and orange (KV "
                 "cache) are queues with different causes; red shades lose work or answers. A gap: not known."
             ),
             queries=(Query(query_state_codes(), ENGINE_LEGEND),),

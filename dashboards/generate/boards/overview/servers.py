@@ -18,10 +18,11 @@ from dashboards.generate.queries import (
     DECODE_CEILING_RATIO,
     INTER_TOKEN_P99,
     MBU,
+    OBJECTIVES_MET,
     PREFILL_CEILING_RATIO,
     select_engines,
 )
-from dashboards.generate.states import STATE_CODES, query_all_state_codes
+from dashboards.generate.states import MET, STATE_CODES, query_all_state_codes
 
 _KV_CACHE: Final = uncolour_missing(((None, KV_CACHE),))
 
@@ -33,6 +34,7 @@ def build_servers() -> Table:
         Column("model_name", "Model", link_to=PHASES),
         Column("engine", "Engine", width=62),
         Column("urgency", "State", width=125, mappings=STATE_CODES),
+        Column("objectives", "Objectives", width=90, mappings=MET),
         Column("prefill", "Prefill tok/s", decimals=0, width=100),
         Column("prefill_share", "of ceiling", unit="percentunit", decimals=0, width=82, thresholds=UTILIZATION),
         Column("decode", "Decode tok/s", decimals=1, width=100),
@@ -48,12 +50,14 @@ def build_servers() -> Table:
         title="Servers",
         description=(
             "A row for each engine of a vLLM, each model that an Ollama has in memory, and each server that is down or of which "
-            "no exporter tells any more; the most urgent state is first. Speeds are those of one request or stream. Ceilings: compute for prefill, memory bandwidth at the present batch and "
+            "no exporter reports any more; the most urgent state is first. The state says why requests wait, the objectives whether "
+            "latencies are within those of the target. Speeds are those of one request or stream. Ceilings: compute for prefill, memory bandwidth at the present batch and "
             "context for decode (basis read). An empty cell is a number that cannot be known now: nothing was decoded, the "
             "server does not tell, or the facts of device and model are missing. A click leads to the closer look."
         ),
         queries=(
             Query(query_all_state_codes(), ref_id="urgency"),
+            Query(OBJECTIVES_MET, ref_id="objectives"),
             Query(select_engines("llm_prefill_tokens_per_second"), ref_id="prefill"),
             Query(PREFILL_CEILING_RATIO, ref_id="prefill_share"),
             Query(select_engines("llm_decode_tokens_per_second"), ref_id="decode"),

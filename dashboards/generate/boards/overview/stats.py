@@ -5,8 +5,10 @@ from typing import Final
 from dashboards.generate.colours import INTER_TOKEN, UTILIZATION, WAITING, uncolour_missing
 from dashboards.generate.model import TOKENS_PER_SECOND, Query, Stat
 from dashboards.generate.queries import INTER_TOKEN_P99, MBU, select_engines
-from dashboards.generate.remedies import find_remedy
+from dashboards.generate.remedies import describe_remedies
 from dashboards.generate.states import STATE_CODES, query_state_codes
+from phasewatch.analysis.advice.complaints import SLOW_STREAM
+from phasewatch.analysis.advice.remedy import Cause
 
 _UNKNOWN: Final = "Not known"
 
@@ -54,8 +56,8 @@ def build_stats() -> tuple[Stat, ...]:
             title="Worst state",
             description=(
                 "The most urgent state of any engine, named: why requests wait, if they do. Slots, prefill and a full KV "
-                "cache need opposite remedies; the board Saturation tells which, and what to change. Down: a server does "
-                "not answer. Not known: PhaseWatch itself does not."
+                "cache need opposite remedies; the board Saturation says which, and what to change. No queue says nothing "
+                "about latencies. Down: a server does not answer. Not known: PhaseWatch itself does not."
             ),
             queries=(Query(f"max({query_state_codes()})"),),
             no_value=_UNKNOWN,
@@ -67,7 +69,7 @@ def build_stats() -> tuple[Stat, ...]:
             description=(
                 "The slowest engine: one output of a stream in a hundred comes later than this after the one before. Red "
                 f"from {INTER_TOKEN[-1][0]:g} s on, where reading stumbles and the alert pages. High with a good mean: "
-                + find_remedy("slow_stream", "High p99 with a good mean")
+                + describe_remedies(SLOW_STREAM, Cause.SHARED_STEPS)
             ),
             queries=(Query(f"max({INTER_TOKEN_P99})"),),
             unit="s",

@@ -8,7 +8,9 @@ from dashboards.generate.model import Override, Query, TimeSeries
 from dashboards.generate.no_value import NOTHING_DECODED
 from dashboards.generate.overrides import UNFILLED, fix_colour
 from dashboards.generate.queries import ENGINE_LEGEND, INTER_TOKEN_P99, build_quantile_queries, select_engines
-from dashboards.generate.remedies import find_remedy
+from dashboards.generate.remedies import describe_remedies
+from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM
+from phasewatch.analysis.advice.remedy import Cause
 
 _UPPER, _LOWER = "upper edge", "lower edge"
 _SLOWEST_P99: Final = f"max({INTER_TOKEN_P99})"
@@ -26,7 +28,7 @@ def build_first_token() -> tuple[TimeSeries, ...]:
             description=(
                 "Where the time to the first token goes: all engines that are chosen and tell both, each request once, when it ends. "
                 "Mostly yellow: requests wait, and the board Saturation says for what. Mostly blue: "
-                + find_remedy("slow_first_token", "Prefill")
+                + describe_remedies(SLOW_FIRST_TOKEN, Cause.PREFILL)
             ),
             queries=(
                 Query(_query_mean_of_requests(_QUEUE_TIME), "queue", "queue"),
@@ -67,7 +69,7 @@ def build_inter_token() -> tuple[TimeSeries, ...]:
             title="Inter-token latency",
             description=(
                 "Time between two outputs of a stream. The dashed line is where reading stumbles, and where p99 pages. High "
-                f"p99 with a good mean: {find_remedy('slow_stream', 'High p99 with a good mean')} All high: decode "
+                f"p99 with a good mean: {describe_remedies(SLOW_STREAM, Cause.SHARED_STEPS)} All high: decode "
                 "is slow; fewer streams, smaller weights. Preemptions are in it, too."
             ),
             queries=_build_latency_queries("llm_inter_token_latency"),

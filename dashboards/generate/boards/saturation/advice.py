@@ -2,42 +2,66 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from dashboards.generate.model import Text
-from dashboards.generate.states import DOWN, IN_MEMORY, STATES, UNKNOWN, query_states
-from phasewatch.analysis.advice import ADVICE, ASLEEP, Advice
+from dashboards.generate.queries import BY_ENGINE, ENGINE_MATCHERS
+from dashboards.generate.states import (
+    DOWN,
+    IN_MEMORY,
+    SLOW_FIRST_TOKEN,
+    SLOW_TOKENS,
+    STATES,
+    SYMPTOMS,
+    UNKNOWN,
+    query_states,
+)
+from phasewatch.analysis.advice import complaints
+from phasewatch.analysis.advice.remedy import Advice, Remedy, list_words
+from phasewatch.analysis.advice.states import ADVICE, ASLEEP
+from phasewatch.analysis.objectives import Objective
 from phasewatch.analysis.saturation import SaturationState
 
-_NO_CHANGE: Final = "Nothing is to be done."
+_NO_CHANGE: Final = "Nothing, as far as the queue is concerned."
 _NOTHING_TO_AVOID: Final = "\N{EN DASH}"
 _OTHERS: Final = {
     UNKNOWN: Advice(
         STATES[UNKNOWN].text,
-        "No exporter tells of this server any more: PhaseWatch is down, or the server was taken out of its configuration.",
-        ("Is PhaseWatch running, and does Prometheus reach it? See the board Exporter.",),
-        ("Do not restart the server for this: it may be well.",),
+        "No exporter reports this server any more: PhaseWatch is down, or the server was taken out of its configuration.",
+        (Remedy("Is PhaseWatch running, and does Prometheus reach it? See the board Exporter."),),
+        (Remedy("Do not restart the server for this: it may be well."),),
     ),
     DOWN: Advice(
         STATES[DOWN].text,
         "The server does not answer, or not as it should.",
-        ("Is it running, and is its address right? The board Exporter and the log of PhaseWatch have the reason.",),
+        (
+            Remedy(
+                "Is it running, and is its address right? The board Exporter and the log of PhaseWatch have the reason."
+            ),
+        ),
     ),
     IN_MEMORY: Advice(
         STATES[IN_MEMORY].text,
-        "An Ollama has this model in memory. It does not tell what waits.",
-        ("See the board Ollama.",),
+        "An Ollama has this model in memory. It does not report what waits.",
+        (Remedy("See the board Ollama."),),
     ),
 }
 """Advice for entries of STATES that are not states of an engine."""
 
+_COMPLAINTS: Final[Mapping[str, Advice]] = {
+    SLOW_TOKENS: replace(complaints.SLOW_STREAM, title=SYMPTOMS[SLOW_TOKENS].text),
+    SLOW_FIRST_TOKEN: replace(complaints.SLOW_FIRST_TOKEN, title=SYMPTOMS[SLOW_FIRST_TOKEN].text),
+}
+"""Advice for an engine without a queue that misses an objective."""
+
 
 def _list_changes(advice: Advice) -> tuple[str, ...]:
-    return advice.change or (_NO_CHANGE,)
+    return list_words(advice.change) or (_NO_CHANGE,)
 
 
 def _list_avoided(advice: Advice) -> tuple[str, ...]:
-    return advice.avoid or (_NOTHING_TO_AVOID,)
+    return list_words(advice.avoid) or (_NOTHING_TO_AVOID,)
 
 
 _COLUMNS: Final[Mapping[str, Callable[[Advice], tuple[str, ...]]]] = {
@@ -52,9 +76,30 @@ def query_advice() -> str:
 
     Value mappings would not do: Grafana sizes table rows by the values and not by the texts that replace them.
     """
-    by_state = {**{state.value: advice for state, advice in ADVICE.items()}, **_OTHERS}
-    parts = [_label_advice(expr, state, by_state[state]) for state, expr in query_states().items()]
+    by_state = {**{state.value: advice for state, advice in ADVICE.items()}, **_OTHERS, **_COMPLAINTS}
+    parts = [
+        _label_advice(expr, condition, by_state[condition])
+        for state, whole in query_states().items()
+        for condition, expr in (
+            _split_by_objectives(whole) if state == SaturationState.HEALTHY else {state: whole}
+        ).items()
+    ]
     return "sort_desc(" + "\n  or ".join(parts) + ")"
+
+
+def _split_by_objectives(no_queue: str) -> Mapping[str, str]:
+    """PromQL for the engines without a queue: those that miss an objective, by what is slow, and the others."""
+    slow_tokens = _query_missed(Objective.INTER_TOKEN_LATENCY, Objective.DECODE_TOKENS_PER_SECOND)
+    slow_first_token = _query_missed(Objective.TIME_TO_FIRST_TOKEN)
+    return {
+        SLOW_TOKENS: f"({no_queue}\n    and on ({BY_ENGINE}) {slow_tokens})",
+        SLOW_FIRST_TOKEN: f"({no_queue}\n    and on ({BY_ENGINE}) {slow_first_token} unless on ({BY_ENGINE}) {slow_tokens})",
+        SaturationState.HEALTHY: f"({no_queue}\n    unless on ({BY_ENGINE}) ({slow_tokens} or {slow_first_token}))",
+    }
+
+
+def _query_missed(*objectives: Objective) -> str:
+    return f'(min by ({BY_ENGINE}) (llm_objective_met{{{ENGINE_MATCHERS}, objective=~"{"|".join(objectives)}"}}) == 0)'
 
 
 def _label_advice(expr: str, state: str, advice: Advice) -> str:
@@ -70,7 +115,7 @@ def _label_advice(expr: str, state: str, advice: Advice) -> str:
 def build_advice() -> Text:
     """The advice for every state, the most urgent first."""
     urgent_first = [ADVICE[SaturationState(state)] for state in reversed(tuple(STATES)) if state not in _OTHERS]
-    rows = [_format_table_row(advice) for advice in (*urgent_first, ASLEEP)]
+    rows = [_format_table_row(advice) for advice in (*urgent_first, ASLEEP, *_COMPLAINTS.values())]
     head = "| State | What it means | What to change | What not to do |\n|---|---|---|---|\n"
     return Text(
         title="All states and what to do",

@@ -10,8 +10,8 @@ from dashboards.generate.model import Column, Dashboard, Override, Query, Row, S
 from dashboards.generate.no_value import NO_ENGINE, NO_TARGET
 from dashboards.generate.overrides import extend_axis, fix_colour
 from dashboards.generate.pack import PHASES, SATURATION, build_dashboard
-from dashboards.generate.queries import ENGINE_LEGEND, select_engines
-from dashboards.generate.states import STATE_CODES, STATES, query_state_codes
+from dashboards.generate.queries import BY_ENGINE, ENGINE_LEGEND, ENGINE_MATCHERS, select_engines
+from dashboards.generate.states import MET, STATE_CODES, STATES, SYMPTOMS, query_state_codes
 
 _RUNNING, _WAITING, _CACHE = "running", "waiting", "cache"
 """Reference ids of queries."""
@@ -22,7 +22,7 @@ def build_saturation() -> Dashboard:
     return build_dashboard(
         SATURATION,
         "Why do requests wait: slots, prefill, a full KV cache or something else, and what is to be changed?",
-        Row("Now", (_build_timeline(), _build_remedies(), _build_queue_and_cache())),
+        Row("Now", (_build_timeline(), _build_objectives(), _build_remedies(), _build_queue_and_cache())),
         Row("Queue", build_queue()),
         Row("KV cache", build_cache()),
         Row("States", build_states()),
@@ -34,9 +34,10 @@ def _build_timeline() -> StateTimeline:
     return StateTimeline(
         title="State",
         description=(
-            "What each engine was doing. Green is healthy and grey idle: nothing is to be done. Yellow (slots), blue "
-            "(prefill), orange (KV cache) and teal (deferred) are queues with different causes and opposite remedies; red "
-            "shades lose work or answers. A gap: not known. An Ollama does not tell what waits and is not here."
+            "Why requests wait, if they do. Green is no queue and grey idle; whether users are served well is below, under "
+            "Objectives. Yellow (slots), blue (prefill), orange (KV cache) and teal (deferred) are queues with different "
+            "causes and opposite remedies; red shades lose work or answers. A gap: not known. An Ollama does not report "
+            "what waits and is not here."
         ),
         queries=(Query(query_state_codes(), ENGINE_LEGEND),),
         width=24,
@@ -47,12 +48,34 @@ def _build_timeline() -> StateTimeline:
     )
 
 
+def _build_objectives() -> StateTimeline:
+    return StateTimeline(
+        title="Objectives",
+        description=(
+            "Whether users are served within the objectives of the target: p99 of inter-token latency, p95 of the time to "
+            "first token, speed of a stream where one is set. Red beside a green state: no queue, but slow; the table "
+            "below says what to change. A gap: no traffic, or too little to decide."
+        ),
+        queries=(
+            Query(
+                f"min by ({BY_ENGINE}, objective) (llm_objective_met{{{ENGINE_MATCHERS}}})",
+                f"{{{{objective}}}} {ENGINE_LEGEND}",
+            ),
+        ),
+        width=24,
+        height=6,
+        mappings=MET,
+        no_value="No traffic in this time, or no vLLM",
+        link_to=PHASES,
+    )
+
+
 def _build_remedies() -> Table:
     return Table(
         title="What to change",
         description=(
-            "What each server is doing now, the most urgent first; what that means, what helps, the cheapest first, and what "
-            "looks like a remedy and is none. The same words are in the alerts and in docs/saturation.md. A state that has "
+            "What each server is doing now, the most urgent first; what that means, what helps, at once first, and what "
+            "looks like a remedy but is not. The same words are in the alerts and in docs/saturation.md. A state that has "
             "just ended is in the timeline above, and all of the advice at the end of this board."
         ),
         queries=(Query(query_advice()),),
@@ -60,7 +83,7 @@ def _build_remedies() -> Table:
             Column("target", "Target", width=105, link_to=PHASES),
             Column("model_name", "Model", width=105),
             Column("engine", "Engine", width=65),
-            Column("state", "State", width=120, mappings=STATES),
+            Column("state", "State", width=120, mappings={**STATES, **SYMPTOMS}),
             Column("meaning", "What it means", wrap_text=True),
             Column("change", "What to change", wrap_text=True),
             Column("avoid", "What not to do", wrap_text=True),

@@ -107,7 +107,7 @@ def build_queue() -> tuple[TimeSeries, ...]:
             "Preemptions",
             (
                 "Running requests that lost their KV cache, per second; counted when they go on. 0 is good, anything above "
-                "is work done twice: keep some of the cache free (--watermark), lower --max-num-seqs, or give the cache more "
+                "is work done twice: keep some of the cache free (--watermark, vLLM 0.24 and newer), lower --max-num-seqs, or give the cache more "
                 "memory."
             ),
             _build_query("llm_preemptions_per_second"),
@@ -144,10 +144,11 @@ def build_cache() -> tuple[TimeSeries | StateTimeline, ...]:
             no_value=_NO_CAPACITY,
         ),
         _build_time_series(
-            "Requests that still fit",
+            "Room for more requests",
             (
-                "Prompts of mean length for which the KV cache has room now. Many beside a queue: raise --max-num-seqs if "
-                "all slots are taken. 0: the next one waits. What requests generate needs room, too, so it falls by itself."
+                "How many more requests of mean length fit into the KV cache for their whole life, prompt and output; what "
+                "the running ones will still generate is subtracted. Many beside a queue: raise --max-num-seqs if all "
+                "slots are taken. 0: more requests would lead to preemptions."
             ),
             _build_query("llm_kv_cache_headroom_requests"),
             decimals=0,
@@ -176,7 +177,7 @@ def build_states() -> tuple[TimeSeries, ...]:
             title="Share of the last ten minutes",
             description=(
                 "How much of ten minutes the engines that are chosen spent in each state; together 100 %. Green and grey are "
-                f"fine. The alerts ask for one engine at {100 * _SATURATED:g} % of slots, prefill, KV cache or deferred, and at {100 * _SHEDDING:g} % of "
+                f"without a queue. The alerts ask for one engine at {100 * _SATURATED:g} % of slots, prefill, KV cache or deferred, and at {100 * _SHEDDING:g} % of "
                 "preempting or shedding: less is a passing peak."
             ),
             queries=(Query(f"avg by (state) (\n  {_query_time_share()}\n) > 0", "{{state}}"),),
@@ -193,8 +194,8 @@ def build_states() -> tuple[TimeSeries, ...]:
             title="Deferred, shedding or stuck",
             description=(
                 "Share of ten minutes in states that neither a queue nor the KV cache shows: deferred requests wait for a "
-                "grammar, an adapter or another server; a server that sheds keeps its queue short by refusing; a stuck one "
-                "runs nothing. Dashed lines: where alerts begin for shedding (lower) and deferred."
+                "grammar, an adapter, another server or something unknown; a server that sheds keeps its queue short by "
+                "refusing; a stuck one does nothing. Dashed lines: where alerts begin for shedding (lower) and deferred."
             ),
             queries=(Query(f"{_query_time_share('|'.join(_HIDDEN_STATES))} > 0", f"{{{{state}}}} {ENGINE_LEGEND}"),),
             width=12,

@@ -1,13 +1,15 @@
 """The card of a model: state, both phases, latencies, and charts of its queue and KV cache."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
 from html import escape
+from types import MappingProxyType
 from typing import Final
 
-from phasewatch.analysis.advice import ASLEEP, OLLAMA_ADVICE, Advice, choose_advice
+from phasewatch.analysis.advice.diagnosis import Diagnosis, Figures, describe_advice, diagnose
+from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.backends import find_backend
 from phasewatch.snapshot.engine import EngineSnapshot
@@ -65,21 +67,21 @@ def render_card(card: Card, moment: Moment, card_count: int) -> Iterator[str]:
             folded.
     """
     target, engine, model = card.target, card.engine, card.model
-    advice = _choose_card_advice(engine, model)
-    tone = _choose_tone(engine.state, advice)
+    diagnosis = _diagnose_card(card)
+    tone = _choose_tone(engine, diagnosis)
     key = _compute_id(card)
     yield f'<article class="card {tone}" id="{key}" aria-labelledby="{key}-name">'
     name = engine.key.model_name
     yield f'<header><h3 id="{key}-name" title="{escape(name)}">{escape_foreign(name)}</h3>'
-    if advice is not None:
-        yield f'<p class="state">{escape(advice.title)}</p>'
+    if diagnosis is not None:
+        yield f'<p class="state">{escape(diagnosis.title)}</p>'
     where = [
         escape_foreign(target.name),
         *([f"engine {escape_foreign(engine.key.engine)}"] if engine.key.engine else []),
     ]
     yield f'<p class="from">{", ".join(where)}</p></header>'
-    if advice is not None and card_count < MANY_CARDS:
-        yield f'<p class="meaning">{_render_prose(advice.meaning)}</p>'
+    if diagnosis is not None and card_count < MANY_CARDS:
+        yield f'<p class="meaning">{_render_prose(diagnosis.meaning)}</p>'
     yield '<div class="parts"><div class="part">'
     yield from render_phase_bars(engine, model, find_backend(target.backend))
     yield '</div><div class="part">'
@@ -90,27 +92,29 @@ def render_card(card: Card, moment: Moment, card_count: int) -> Iterator[str]:
     if card.track is not None:
         yield from _render_trends(engine, card.track)
     yield "</div></div>"
-    yield from _render_advice(advice, f"{key}-advice", card_count)
+    yield from _render_advice(diagnosis, f"{key}-advice", card_count)
     yield "</article>"
 
 
-def _choose_card_advice(engine: EngineSnapshot, model: ModelSnapshot | None) -> Advice | None:
-    """Choose the advice for an engine: why requests wait, or, for Ollama, which does not expose its queue, what makes
-    it slow.
+def _diagnose_card(card: Card) -> Diagnosis | None:
+    """Diagnose an engine: why requests wait and what users notice, or, for Ollama, which does not expose its queue,
+    what makes it slow.
     """
+    engine, model = card.engine, card.model
     if engine.state is not None:
-        return choose_advice(engine.state, asleep=engine.asleep)
+        figures = Figures(engine.objectives, engine.latencies, engine.phases, engine.load)
+        return diagnose(engine.state, figures, asleep=engine.asleep, version=card.target.facts.version)
     is_partial = model is not None and model.gpu_ratio is not None and 0 < model.gpu_ratio < 1
-    return OLLAMA_ADVICE["partial_offload"] if is_partial else None
+    return describe_advice(OLLAMA_ADVICE["partial_offload"]) if is_partial else None
 
 
-def _choose_tone(state: SaturationState | None, advice: Advice | None) -> str:
-    """Choose the CSS class that colours a card. The colour repeats what the state says in words."""
-    if advice is None or state is SaturationState.IDLE:
+def _choose_tone(engine: EngineSnapshot, diagnosis: Diagnosis | None) -> str:
+    """Choose the CSS class that colours a card. The colour repeats what the title says in words."""
+    if diagnosis is None or engine.state is SaturationState.IDLE:
         return "quiet"
-    if state is SaturationState.HEALTHY:
-        return "good"
-    return "bad" if state in _URGENT and advice is not ASLEEP else "limited"
+    if engine.state is SaturationState.HEALTHY:
+        return "limited" if diagnosis.missed else "good"
+    return "bad" if engine.state in _URGENT and not engine.asleep else "limited"
 
 
 def _compute_id(card: Card) -> str:
@@ -128,8 +132,10 @@ def _render_figures(engine: EngineSnapshot) -> Iterator[str]:
             ("Decode, server", format_rate(phases.decode_throughput_tokens_per_second)),
             ("First token, p50", format_quantile(latencies.time_to_first_token, 0.5)),
             ("Inter-token, p99", format_quantile(latencies.inter_token, 0.99)),
-            ("No token for", _format_seconds(engine.token_stall_seconds, 1)),
-        ]
+            ("Since last token", _format_seconds(engine.token_stall_seconds, 1)),
+            ("Room for more requests", format_number(engine.load.kv_cache_headroom_requests, 0)),
+        ],
+        titles={"Room for more requests": "how many more requests fit into the KV cache for their whole life"},
     )
 
 
@@ -137,10 +143,17 @@ def _format_seconds(value: float | None, digits: int = 3) -> str:
     return UNKNOWN if value is None else f"{format_number(value, digits)} s"
 
 
-def _render_list(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Render a definition list; `rows` holds names as text and values as HTML."""
+def _render_list(rows: Sequence[tuple[str, str]], titles: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """Render a definition list.
+
+    Args:
+        rows: names as text, and values as HTML.
+        titles: explanations of some names, shown when pointed at.
+    """
     yield '<dl class="figures">'
-    yield from (f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in rows)
+    for name, value in rows:
+        title = f' title="{escape(titles[name])}"' if name in titles else ""
+        yield f"<div{title}><dt>{escape(name)}</dt><dd>{value}</dd></div>"
     yield "</dl>"
 
 
@@ -232,13 +245,13 @@ def _is_measured(engine: EngineSnapshot) -> bool:
     return any(value is not None for value in (*speeds, engine.latencies.time_to_first_token.mean))
 
 
-def _render_advice(advice: Advice | None, key: str, card_count: int) -> Iterator[str]:
+def _render_advice(diagnosis: Diagnosis | None, key: str, card_count: int) -> Iterator[str]:
     """Render what to change, preceded by the meaning of the state if the card is compact.
 
     Without content the element is hidden, not omitted: if the reader has opened it, it stays open for later content.
     """
-    meaning = advice.meaning if advice is not None and card_count >= MANY_CARDS else ""
-    change = (*advice.change, *advice.avoid) if advice is not None else ()
+    meaning = diagnosis.meaning if diagnosis is not None and card_count >= MANY_CARDS else ""
+    change = (*diagnosis.change, *diagnosis.avoid) if diagnosis is not None else ()
     title = "What to change" if not meaning else "What it means, what to change" if change else "What it means"
     state = f"{' open' if card_count == 1 else ''}{'' if meaning or change else ' hidden'}"
     yield f'<details class="advice" id="{key}"{state}><summary>{title}</summary>'

@@ -1,9 +1,12 @@
 from dataclasses import replace
 from html import escape
 
-from phasewatch.analysis.advice import ADVICE, ASLEEP, OLLAMA_ADVICE
+from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.remedy import Advice, Condition, Known, list_words
+from phasewatch.analysis.advice.states import ADVICE, ASLEEP
 from phasewatch.analysis.distribution import Distribution
 from phasewatch.analysis.latency import Latencies
+from phasewatch.analysis.objectives import Objective, Verdict
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
@@ -48,12 +51,45 @@ def test_a_card_names_model_target_and_engine() -> None:
     assert shown(ollama()).texts("p", "from") == ["workstation"]
 
 
+def list_all_words(advice: Advice, *conditions: Condition, version: str | None = "0.32.0") -> list[str]:
+    """The words of an advice for the server of the tests."""
+    known = Known(version, advice.holds | set(conditions))
+    return [*list_words(advice.change, known), *list_words(advice.avoid, known)]
+
+
 def test_the_state_and_what_it_means_are_said_in_words() -> None:
     for state in SaturationState:
         card = shown(vllm(replace(KNOWN, state=state)))
         assert card.texts("p", "state") == [ADVICE[state].title], state
         assert card.texts("p", "meaning") == [ADVICE[state].meaning], state
-        assert card.texts("li") == [*ADVICE[state].change, *ADVICE[state].avoid], state
+        assert card.texts("li") == list_all_words(ADVICE[state]), state
+
+
+MISSED = {Objective.INTER_TOKEN_LATENCY: Verdict(met=False, value=8.0, order=0.99)}
+MET = {Objective.INTER_TOKEN_LATENCY: Verdict(met=True, value=0.02, order=0.99)}
+
+
+def test_slow_tokens_without_a_queue_are_neither_called_good_nor_left_without_advice() -> None:
+    card = shown(vllm(replace(KNOWN, state=SaturationState.HEALTHY, objectives=MISSED)))
+    assert card.texts("p", "state") == ["No queue, but slow tokens"]
+    assert "p99 of inter-token latency is 8s, beyond its objective." in card.texts("p", "meaning")[0]
+    assert card.texts("li")
+    (article,) = card.all("article")
+    assert article.classes == {"card", "limited"}
+
+
+def test_a_queue_that_waits_for_prefill_is_not_told_to_raise_what_slow_tokens_want_lowered() -> None:
+    for objectives, raised in ((MISSED, False), (MET, True), ({}, True)):
+        engine = replace(KNOWN, state=SaturationState.PREFILL_LIMITED, objectives=objectives)
+        change = [words for words in shown(vllm(engine)).texts("li") if not words.startswith("Do not")]
+        assert any("aise --max-num-batched-tokens" in words for words in change) is raised, objectives
+
+
+def test_flags_that_the_server_does_not_have_are_not_shown() -> None:
+    for version, offered in (("0.23.0", False), ("0.24.0", True)):
+        target = replace(UP, facts=replace(UP.facts, version=version))
+        card = shown(replace(vllm(replace(KNOWN, state=SaturationState.PREEMPTING)), target=target))
+        assert ("--watermark" in card.texts("span", "flag")) is offered, version
 
 
 def test_red_marks_only_states_that_need_somebody_now() -> None:
@@ -139,8 +175,16 @@ def test_the_figures_of_a_vllm_are_named() -> None:
         "Decode, server": "812.6 tok/s",
         "First token, p50": "0.254 s",
         "Inter-token, p99": "≤ 0.01 s",
-        "No token for": "0.4 s",
+        "Since last token": "0.4 s",
+        "Room for more requests": DASH,
     }
+
+
+def test_room_for_more_requests_is_shown_with_what_it_counts() -> None:
+    card = shown(vllm(replace(KNOWN, load=Load(24.0, 17.0, kv_cache_headroom_requests=12.0))))
+    assert card.figures()["Room for more requests"] == "12"
+    titles = [element.attributes["title"] for element in card.all("div") if "title" in element.attributes]
+    assert titles == ["how many more requests fit into the KV cache for their whole life"]
 
 
 def test_unknown_figures_are_dashes() -> None:

@@ -1,0 +1,191 @@
+"""What an engine suffers from, in words: its state combined with what its users notice.
+
+A state says why requests wait, not whether tokens come fast enough. If an objective is missed, the words name the
+symptom, its likely cause, and the remedies for that cause. Where two remedies pull a flag in opposite directions, the
+faster token wins: remedies that hold only while inter-token latency is within its objective are left out.
+
+Pure: the same figures give the same words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_remedies
+from phasewatch.analysis.advice.remedy import NOTHING_KNOWN, Advice, Cause, Condition, Known, Remedy, list_words
+from phasewatch.analysis.advice.states import ADVICE, choose_advice
+from phasewatch.analysis.latency import Latencies
+from phasewatch.analysis.objectives import Objective, Verdict
+from phasewatch.analysis.phases import Phases
+from phasewatch.analysis.queue import Load
+from phasewatch.analysis.saturation import SaturationState
+from phasewatch.base.units import format_duration
+
+STALLING_RATIO: Final = 3.0
+"""p99 / mean of inter-token latency from which single steps are long rather than all: those with prompts."""
+
+PROMPT_SHARE: Final = 0.5
+"""Share of the tokens of a mean step that belong to prompts from which prompts make the steps long."""
+
+MANY_STREAMS: Final = 8.0
+"""Mean number of decoding streams from which the batch may make the steps long."""
+
+LONG_CONTEXT: Final = 8192.0
+"""Mean tokens held per running request from which reading the KV cache may make the steps long."""
+
+_TOKEN_OBJECTIVES: Final = (Objective.INTER_TOKEN_LATENCY, Objective.DECODE_TOKENS_PER_SECOND)
+
+_UNRELATED: Final = frozenset({SaturationState.IDLE, SaturationState.STUCK})
+"""States of an engine that does nothing now, so that the latencies of its window are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a diagnosis looks at: figures of one engine over the window.
+
+    Attributes:
+        objectives: the objectives that the window decides.
+        latencies: its latencies.
+        phases: both phases.
+        load: queue and KV cache.
+    """
+
+    objectives: Mapping[Objective, Verdict]
+    latencies: Latencies
+    phases: Phases
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Words about an engine.
+
+    Attributes:
+        title: state and symptoms in a few words.
+        meaning: what is going on, and the likely cause of each symptom.
+        change: what to change, what helps at once first.
+        avoid: what looks like a remedy but is not.
+        missed: whether an objective is missed.
+    """
+
+    title: str
+    meaning: str
+    change: tuple[str, ...]
+    avoid: tuple[str, ...]
+    missed: bool = False
+
+
+def describe_advice(advice: Advice, known: Known = NOTHING_KNOWN) -> Diagnosis:
+    """Words about a condition alone."""
+    return Diagnosis(advice.title, advice.meaning, list_words(advice.change, known), list_words(advice.avoid, known))
+
+
+def diagnose(state: SaturationState, figures: Figures, *, asleep: bool, version: str | None) -> Diagnosis:
+    """Words about an engine.
+
+    Args:
+        state: saturation state.
+        figures: figures over the window.
+        asleep: whether the engine was put to sleep.
+        version: version of the server; None if unknown.
+    """
+    advice = choose_advice(state, asleep=asleep)
+    missed = {objective: verdict for objective, verdict in figures.objectives.items() if not verdict.met}
+    if not missed or state in _UNRELATED or advice is not ADVICE[state]:
+        return describe_advice(advice, _find_known(advice, figures, version))
+    slow_tokens = [objective for objective in _TOKEN_OBJECTIVES if objective in missed]
+    symptoms: list[str] = []
+    meanings: list[str] = [advice.meaning]
+    remedies: list[Remedy] = []
+    avoid: list[Remedy] = []
+    if slow_tokens:
+        cause = find_token_cause(figures)
+        symptoms.append("slow tokens")
+        meanings += [_describe_verdict(objective, missed[objective]) for objective in slow_tokens]
+        meanings.append(f"Likely cause: {_TOKEN_CAUSES[cause]}.")
+        remedies += _list_token_remedies(cause)
+        avoid += SLOW_STREAM.avoid
+    if Objective.TIME_TO_FIRST_TOKEN in missed:
+        verdict = missed[Objective.TIME_TO_FIRST_TOKEN]
+        first_cause = find_first_token_cause(figures.latencies)
+        symptoms.append("a slow first token")
+        meanings.append(_describe_verdict(Objective.TIME_TO_FIRST_TOKEN, verdict))
+        if first_cause is not None:
+            meanings.append(f"Most of it is {first_cause.value.lower()}.")
+        # Against a queue there is the advice on the state, or nothing but less load where the queue is gone again.
+        remedies += select_remedies(SLOW_FIRST_TOKEN, first_cause)
+    known = _find_known(advice, figures, version)
+    limited = state is not SaturationState.HEALTHY
+    # What limits the queue comes first where the queue is what makes the first token late.
+    ordered = [*remedies, *advice.change] if slow_tokens or not limited else [*advice.change, *remedies]
+    return Diagnosis(
+        title=f"{advice.title}, {'' if limited else 'but '}{' and '.join(symptoms)}",
+        meaning=" ".join(meanings),
+        change=_list_distinct(ordered, known),
+        avoid=_list_distinct([*avoid, *advice.avoid], known),
+        missed=True,
+    )
+
+
+def find_token_cause(figures: Figures) -> Cause:
+    """The likely cause of slow tokens; without a sign of any other, decode itself is slow."""
+    phases, load, latency = figures.phases, figures.load, figures.latencies.inter_token
+    if load.preemptions_per_second:
+        return Cause.PREEMPTIONS
+    prompts = phases.prefill_throughput_tokens_per_second or 0.0
+    decoded = phases.decode_throughput_tokens_per_second or 0.0
+    p99 = next((quantile.value for order, quantile in latency.quantiles if order == 0.99), None)  # noqa: PLR2004  # of QUANTILES
+    stalls = p99 is not None and latency.mean is not None and p99 >= STALLING_RATIO * latency.mean
+    if prompts > 0 and (stalls or prompts >= PROMPT_SHARE * (prompts + decoded)):
+        return Cause.SHARED_STEPS
+    if (load.context_tokens or 0.0) >= LONG_CONTEXT:
+        return Cause.LONG_CONTEXTS
+    return Cause.MANY_STREAMS if (phases.decode_streams or 0.0) >= MANY_STREAMS else Cause.FEW_STREAMS
+
+
+def find_first_token_cause(latencies: Latencies) -> Cause | None:
+    """The larger part of the time to first token; None unless both parts are known."""
+    queue, prefill = latencies.queue.mean, latencies.prefill.mean
+    if queue is None or prefill is None:
+        return None
+    return Cause.PREFILL if queue < prefill else Cause.QUEUE
+
+
+_TOKEN_CAUSES: Final[Mapping[Cause, str]] = {
+    Cause.PREEMPTIONS: "preemptions, during which streams stand still",
+    Cause.SHARED_STEPS: "prompts that are computed in the same steps",
+    Cause.LONG_CONTEXTS: "long contexts, whose KV cache every step reads",
+    Cause.MANY_STREAMS: "many streams in one batch",
+    Cause.FEW_STREAMS: "decode itself, since neither prompts, contexts nor the batch are large",
+}
+
+
+def _list_token_remedies(cause: Cause) -> tuple[Remedy, ...]:
+    """The remedies for slow tokens; those against preemptions stand in the advice on that state."""
+    if cause is Cause.PREEMPTIONS:
+        return ADVICE[SaturationState.PREEMPTING].change
+    return select_remedies(SLOW_STREAM, cause)
+
+
+def _find_known(advice: Advice, figures: Figures, version: str | None) -> Known:
+    """What is known where the words are shown: from the state, and whether tokens come fast enough."""
+    verdicts = [figures.objectives[objective] for objective in _TOKEN_OBJECTIVES if objective in figures.objectives]
+    if not verdicts:
+        return Known(version, advice.holds)
+    fast = all(verdict.met for verdict in verdicts)
+    return Known(version, advice.holds | {Condition.TOKENS_FAST if fast else Condition.TOKENS_SLOW})
+
+
+def _list_distinct(remedies: list[Remedy], known: Known) -> tuple[str, ...]:
+    """The words of each remedy once. Of several that help at once the first one is enough."""
+    at_once = [remedy for remedy in remedies if remedy.at_once][:1]
+    others = [remedy for remedy in remedies if not remedy.at_once]
+    return tuple(dict.fromkeys(list_words((*at_once, *others), known)))
+
+
+def _describe_verdict(objective: Objective, verdict: Verdict) -> str:
+    """What was measured, as a sentence."""
+    if objective is Objective.DECODE_TOKENS_PER_SECOND:
+        return f"A stream gets {verdict.value:.1f} tokens per second, less than its objective."
+    name = "inter-token latency" if objective is Objective.INTER_TOKEN_LATENCY else "time to first token"
+    return f"p{100 * (verdict.order or 0.0):g} of {name} is {format_duration(verdict.value)}, beyond its objective."

@@ -1,0 +1,68 @@
+"""Advice on what limits an Ollama. Its settings are environment variables of its server."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from phasewatch.analysis.advice.remedy import Advice, Condition, Remedy
+
+OLLAMA_ADVICE: Final[Mapping[str, Advice]] = {
+    "partial_offload": Advice(
+        "Model partly on the CPU",
+        "Some layers did not fit into the device's memory and run on the CPU, which sets the pace of every token.",
+        (
+            Remedy("ask for a shorter context (num_ctx), or unload other models (ollama stop).", at_once=True),
+            Remedy("Use a smaller quantisation or model."),
+            Remedy(
+                "Lower OLLAMA_NUM_PARALLEL, since each slot reserves a context of its own, or OLLAMA_CONTEXT_LENGTH.",
+                restart=True,
+                lowers=frozenset({"OLLAMA_NUM_PARALLEL", "OLLAMA_CONTEXT_LENGTH"}),
+            ),
+            Remedy("Set OLLAMA_KV_CACHE_TYPE=q8_0 with OLLAMA_FLASH_ATTENTION=1.", restart=True),
+            Remedy(
+                "Keep fewer models loaded: lower OLLAMA_MAX_LOADED_MODELS.",
+                restart=True,
+                lowers=frozenset({"OLLAMA_MAX_LOADED_MODELS"}),
+            ),
+        ),
+        holds=frozenset({Condition.MODEL_PARTLY_ON_CPU}),
+    ),
+    "all_slots_taken": Advice(
+        "Requests queue",
+        "As many requests run as OLLAMA_NUM_PARALLEL allows, and the others wait.",
+        (
+            Remedy("send less, or add a server.", at_once=True),
+            Remedy(
+                "raise OLLAMA_NUM_PARALLEL.",
+                restart=True,
+                raises=frozenset({"OLLAMA_NUM_PARALLEL"}),
+                conditions=(Condition.MODEL_ON_DEVICE,),
+            ),
+            Remedy("Use a server that batches continuously."),
+        ),
+    ),
+    "queue_full": Advice(
+        "Requests are refused",
+        "The queue has reached OLLAMA_MAX_QUEUE, and new requests get 503.",
+        (
+            Remedy("send less, or add a server.", at_once=True),
+            Remedy(
+                "Raise OLLAMA_MAX_QUEUE if clients would rather wait.",
+                restart=True,
+                raises=frozenset({"OLLAMA_MAX_QUEUE"}),
+            ),
+        ),
+    ),
+    "context_too_short": Advice(
+        "Prompts are cut",
+        "Prompts longer than the context that the model was loaded with lose their beginning.",
+        (
+            Remedy("shorten prompts, or ask for a longer context (num_ctx).", at_once=True),
+            Remedy(
+                "raise OLLAMA_CONTEXT_LENGTH.",
+                restart=True,
+                raises=frozenset({"OLLAMA_CONTEXT_LENGTH"}),
+                conditions=(Condition.MODEL_ON_DEVICE,),
+            ),
+        ),
+    ),
+}

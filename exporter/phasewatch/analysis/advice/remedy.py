@@ -1,0 +1,175 @@
+"""What advice is made of: remedies, the conditions that decide between them, and the words that readers get.
+
+A remedy says what it does to which flag, so that two remedies that pull one flag in opposite directions are found, and
+whether it needs a restart. Where the server's version is known, only flags that it has are offered; elsewhere the words
+name the release.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Condition(StrEnum):
+    """A condition on which a remedy depends, in the words that readers get. `OPPOSITES` has the pairs."""
+
+    TOKENS_FAST = "inter-token latency is within its objective"
+    TOKENS_SLOW = "inter-token latency is beyond its objective"
+    CACHE_FREE = "the KV cache has room"
+    CACHE_SHORT = "the KV cache is short"
+    SLOTS_FREE = "slots are free"
+    SLOTS_TAKEN = "all slots are taken"
+    MODEL_ON_DEVICE = "the model stays wholly on the device"
+    MODEL_PARTLY_ON_CPU = "the model is partly on the CPU"
+
+
+_PAIRS: Final = (
+    (Condition.TOKENS_FAST, Condition.TOKENS_SLOW),
+    (Condition.CACHE_FREE, Condition.CACHE_SHORT),
+    (Condition.SLOTS_FREE, Condition.SLOTS_TAKEN),
+    (Condition.MODEL_ON_DEVICE, Condition.MODEL_PARTLY_ON_CPU),
+)
+OPPOSITES: Final[Mapping[Condition, Condition]] = {
+    **dict(_PAIRS),
+    **{second: first for first, second in _PAIRS},
+}
+
+
+class Cause(StrEnum):
+    """The cause of slow tokens or of a slow first token, in the words that readers get."""
+
+    QUEUE = "Queue"
+    PREFILL = "Prefill"
+    SHARED_STEPS = "Prompts in the same steps"
+    MANY_STREAMS = "Many streams"
+    LONG_CONTEXTS = "Long contexts"
+    FEW_STREAMS = "Few streams with short contexts"
+    PREEMPTIONS = "Preemptions"
+
+
+RELEASES: Final[Mapping[str, tuple[int, int]]] = {
+    "--watermark": (0, 24),
+    # 0.24 to 0.32 have the flag too, but only data-parallel mixtures of experts obey it.
+    "--prefill-schedule-interval": (0, 33),
+    "--max-num-queued-reqs": (0, 29),
+    "--max-num-queued-tokens": (0, 29),
+    "--max-num-active-seqs": (0, 31),
+}
+"""First release of vLLM in which a flag has its effect, for flags that some supported releases lack."""
+
+OLDEST_RELEASE: Final = (0, 8)
+"""Oldest supported release of vLLM."""
+
+_FLAG: Final = re.compile(r"--[a-z][a-z-]+[a-z]")
+_RELEASE: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Something to change, or to leave alone.
+
+    Attributes:
+        text: what to do, as sentences; the first word is lower case if other words come before it.
+        at_once: whether it helps at once; the words say so.
+        restart: whether the server has to be restarted for it.
+        raises: flags and settings whose value goes up.
+        lowers: flags and settings whose value goes down.
+        conditions: what has to hold; the words name them.
+        cause: the cause that it is about; None if it helps with any.
+    """
+
+    text: str
+    at_once: bool = False
+    restart: bool = False
+    raises: frozenset[str] = frozenset()
+    lowers: frozenset[str] = frozenset()
+    conditions: tuple[Condition, ...] = ()
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Advice on one state or complaint.
+
+    Attributes:
+        title: the condition in a few words.
+        meaning: what is going on.
+        change: remedies; the first helps at once, without a restart.
+        avoid: what looks like a remedy but is not.
+        holds: conditions that are known to hold where the advice is given.
+    """
+
+    title: str
+    meaning: str
+    change: tuple[Remedy, ...] = ()
+    avoid: tuple[Remedy, ...] = ()
+    holds: frozenset[Condition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known where words are shown; nothing of it in static text such as alerts and pages.
+
+    Attributes:
+        version: version of the server, as it reports it; None if unknown.
+        conditions: conditions that hold.
+    """
+
+    version: str | None = None
+    conditions: frozenset[Condition] = frozenset()
+
+
+NOTHING_KNOWN: Final = Known()
+
+
+def list_words(remedies: tuple[Remedy, ...], known: Known = NOTHING_KNOWN) -> tuple[str, ...]:
+    """The words of each remedy that applies: its conditions do not fail, and the server has its flags."""
+    return tuple(_phrase(remedy, known) for remedy in remedies if _applies(remedy, known))
+
+
+def find_flags(text: str) -> frozenset[str]:
+    """The command-line flags that a text names."""
+    return frozenset(_FLAG.findall(text))
+
+
+def _applies(remedy: Remedy, known: Known) -> bool:
+    release = _parse_release(known.version)
+    if release is not None and any(RELEASES.get(flag, release) > release for flag in find_flags(remedy.text)):
+        return False
+    return not any(OPPOSITES[condition] in known.conditions for condition in remedy.conditions)
+
+
+def _phrase(remedy: Remedy, known: Known) -> str:
+    """The words of a remedy: its cause and the conditions that are not known to hold, what to do, and what it takes."""
+    conditions = [condition.value for condition in remedy.conditions if condition not in known.conditions]
+    parts = [
+        *(["At once"] if remedy.at_once else []),
+        *([remedy.cause.value] if remedy.cause is not None else []),
+        *([f"while {' and '.join(conditions)}"] if conditions else []),
+    ]
+    text = _name_releases(remedy.text) if _parse_release(known.version) is None else remedy.text
+    separator = ": " if remedy.at_once or remedy.cause is not None else ", "
+    words = f"{', '.join(parts)}{separator}{text}" if parts else text
+    words = words[0].upper() + words[1:]
+    return f"{words} Needs a restart." if remedy.restart else words
+
+
+def _name_releases(text: str) -> str:
+    """The text with the first mention of each flag followed by the release that it needs, if some releases lack it."""
+    for flag in dict.fromkeys(_FLAG.findall(text)):
+        if flag in RELEASES:
+            major, minor = RELEASES[flag]
+            text = re.sub(rf"{flag}(?![a-z-])", f"{flag} (vLLM {major}.{minor} and newer)", text, count=1)
+    return text
+
+
+def _parse_release(version: str | None) -> tuple[int, int] | None:
+    """Major and minor number of a version such as `0.32.0+cpu`.
+
+    None if it is not one of a supported release: builds without tags call themselves 0.1.dev, whatever they contain.
+    """
+    match = _RELEASE.match(version or "")
+    release = (int(match[1]), int(match[2])) if match else None
+    return None if release is None or release < OLDEST_RELEASE else release

@@ -1,0 +1,210 @@
+"""Advice on each state. Pages, runbooks and alerts quote this table. The flags are those of `vllm serve`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from phasewatch.analysis.advice.remedy import Advice, Condition, Remedy
+from phasewatch.analysis.saturation import SaturationState
+
+_HELD_BACK: Final = (
+    "above 1 it holds prompts back while slots and cache are free. Set it back to 1 unless that is intended."
+)
+
+ADVICE: Final[Mapping[SaturationState, Advice]] = {
+    SaturationState.IDLE: Advice("Idle", "No request runs or waits, and none did a moment ago."),
+    SaturationState.HEALTHY: Advice(
+        "No queue",
+        "Requests are served as they come; what waits does not wait for long. This says nothing about how fast tokens come: the objectives do.",
+    ),
+    SaturationState.KV_CACHE_FULL: Advice(
+        "KV cache full",
+        "Requests wait because their prompts find no room in the KV cache. It need not be at 100 %: a request is admitted when its whole prompt fits.",
+        (
+            Remedy("send less, shorten prompts and the tokens asked for, or add a replica.", at_once=True),
+            Remedy(
+                "Give the cache more memory: raise --gpu-memory-utilization, if nothing else needs the device.",
+                restart=True,
+                raises=frozenset({"--gpu-memory-utilization"}),
+            ),
+            Remedy("Make each token smaller: --kv-cache-dtype fp8 halves it.", restart=True),
+            Remedy("Let prompts share their beginning, and keep prefix caching on: it holds what they share once."),
+            Remedy(
+                "Make the weights smaller: a quantised model leaves more memory for the cache. Or use more devices, with "
+                "--tensor-parallel-size.",
+                restart=True,
+            ),
+            Remedy(
+                "Limit what one request may hold: lower --max-model-len.",
+                restart=True,
+                lowers=frozenset({"--max-model-len"}),
+            ),
+        ),
+        (
+            Remedy(
+                "Do not raise --max-num-seqs: more requests would share the same cache, and preemptions begin.",
+                raises=frozenset({"--max-num-seqs"}),
+            ),
+        ),
+        frozenset({Condition.CACHE_SHORT}),
+    ),
+    SaturationState.PREEMPTING: Advice(
+        "Preempting",
+        "The KV cache overflows while requests run, so some are thrown out and computed again later. Work is done twice, and their streams stand still meanwhile. vLLM counts a preemption only when the request goes on.",
+        (
+            Remedy("send less, ask for fewer tokens per request, or add a replica.", at_once=True),
+            Remedy(
+                "Keep some of the cache free for what runs: set --watermark, to 0.05 for a start (0 by default).",
+                restart=True,
+            ),
+            Remedy(
+                "Admit fewer at once: lower --max-num-seqs to what the cache holds at full length.",
+                restart=True,
+                lowers=frozenset({"--max-num-seqs"}),
+            ),
+            Remedy(
+                "Give the cache more memory: raise --gpu-memory-utilization, or use --kv-cache-dtype fp8 or quantised weights.",
+                restart=True,
+                raises=frozenset({"--gpu-memory-utilization"}),
+            ),
+            Remedy(
+                "Limit what one request may grow to: lower --max-model-len.",
+                restart=True,
+                lowers=frozenset({"--max-model-len"}),
+            ),
+        ),
+        (
+            Remedy(
+                "Do not raise --max-num-seqs or --max-num-batched-tokens: both let more in.",
+                raises=frozenset({"--max-num-seqs", "--max-num-batched-tokens"}),
+            ),
+        ),
+        frozenset({Condition.CACHE_SHORT}),
+    ),
+    SaturationState.CONCURRENCY_LIMITED: Advice(
+        "All slots taken",
+        "Requests wait although the KV cache has room: as many run as the server may run at once.",
+        (
+            Remedy("send less, or add a replica.", at_once=True),
+            Remedy(
+                "raise --max-num-seqs, by no more than llm_kv_cache_headroom_requests, the number of requests that still fit for "
+                "their whole life. Each more request in a batch slows all of them a little.",
+                restart=True,
+                raises=frozenset({"--max-num-seqs"}),
+                conditions=(Condition.CACHE_FREE, Condition.TOKENS_FAST),
+            ),
+            Remedy(
+                "raise --max-num-active-seqs, where it is set below --max-num-seqs.",
+                restart=True,
+                raises=frozenset({"--max-num-active-seqs"}),
+                conditions=(Condition.CACHE_FREE, Condition.TOKENS_FAST),
+            ),
+        ),
+        (Remedy("Do not give the KV cache more memory for this: it is not what they wait for."),),
+        frozenset({Condition.SLOTS_TAKEN, Condition.CACHE_FREE}),
+    ),
+    SaturationState.PREFILL_LIMITED: Advice(
+        "Prefill limited",
+        "Requests wait although slots and KV cache have room: reading prompts takes up the steps of the engine.",
+        (
+            Remedy("send less, shorten prompts, or add a replica.", at_once=True),
+            Remedy(
+                f"Look at --prefill-schedule-interval first: {_HELD_BACK}",
+                restart=True,
+                lowers=frozenset({"--prefill-schedule-interval"}),
+            ),
+            Remedy("Compute less: keep prefix caching on, and put what prompts share at their beginning."),
+            Remedy(
+                "raise --max-num-batched-tokens for more prompt tokens a step; streams then stall longer in each.",
+                restart=True,
+                raises=frozenset({"--max-num-batched-tokens"}),
+                conditions=(Condition.TOKENS_FAST, Condition.CACHE_FREE),
+            ),
+            Remedy("Use faster devices, or prefill on servers of its own (disaggregated prefill).", restart=True),
+        ),
+        (
+            Remedy(
+                "do not raise --max-num-seqs: slots are not what they wait for.",
+                raises=frozenset({"--max-num-seqs"}),
+                conditions=(Condition.SLOTS_FREE,),
+            ),
+            Remedy("Do not quantise the KV cache for this: prefill is limited by compute."),
+        ),
+        frozenset({Condition.SLOTS_FREE, Condition.CACHE_FREE}),
+    ),
+    SaturationState.DEFERRED: Advice(
+        "Deferred",
+        "Requests wait for something other than capacity: KV cache from another server, a LoRA adapter, a grammar to be compiled, a server that has been paused, or something that the page does not show.",
+        (
+            Remedy("send new requests to another replica until the cause is known.", at_once=True),
+            Remedy(
+                "Paused: resume it (/resume) or wake it up (/wake_up); both endpoints exist only with VLLM_SERVER_DEV_MODE=1."
+            ),
+            Remedy("KV cache from another server: look at the connector, the network, and the server that sends."),
+            Remedy(
+                "LoRA: raise --max-loras if more adapters are in use than fit, or divide adapters among replicas.",
+                restart=True,
+                raises=frozenset({"--max-loras"}),
+            ),
+            Remedy("Grammar: keep schemas few and small; each new one is compiled first."),
+            Remedy(
+                f"Slots and cache are free: look at --prefill-schedule-interval; {_HELD_BACK}",
+                restart=True,
+                lowers=frozenset({"--prefill-schedule-interval"}),
+            ),
+            Remedy(
+                "None of these: the scheduler may admit nothing more. Keep its log, record it (phasewatch record), and "
+                "restart it if the queue does not move.",
+                restart=True,
+            ),
+        ),
+        (Remedy("Do not change --max-num-seqs or memory for this: capacity is there."),),
+    ),
+    SaturationState.STUCK: Advice(
+        "Stuck",
+        "Requests run or wait, and no counter of work has moved for half a minute: the server is paused or asleep, or its scheduler or a device hangs. /health says 200 all the same.",
+        (
+            Remedy("take it out of the load balancer.", at_once=True),
+            Remedy(
+                "Asleep or paused on purpose: wake it up (/wake_up) or resume it (/resume); both endpoints exist only with VLLM_SERVER_DEV_MODE=1."
+            ),
+            Remedy(
+                "Otherwise keep its log, record it (phasewatch record) and restart it. If running and deferred requests "
+                "together have reached --max-num-seqs, its scheduler is wedged (vllm-project/vllm#53130), and only that helps.",
+                restart=True,
+            ),
+        ),
+        (Remedy("Do not wait for it to recover, and do not send it more."),),
+    ),
+    SaturationState.SHEDDING: Advice(
+        "Shedding load",
+        "The server answers 503 to new requests because those it holds, waiting and running together, have reached --max-num-queued-reqs, or their prompts --max-num-queued-tokens. What it refuses is in no other metric.",
+        (
+            Remedy("add replicas, or send less.", at_once=True),
+            Remedy("Find the real bottleneck (slots, KV cache or prefill) as for the other states."),
+            Remedy(
+                "Raise the queue limit only if waiting longer is better for clients than a quick refusal.", restart=True
+            ),
+        ),
+        (Remedy("Do not take a short queue for a good sign: it is short because requests are turned away."),),
+    ),
+}
+
+ASLEEP: Final = Advice(
+    "Asleep",
+    "The engine was put to sleep (/sleep): its weights are out of the device's memory, and requests wait until it is woken up.",
+    (
+        Remedy(
+            "send requests elsewhere, or wake it up (/wake_up; the endpoint exists only with VLLM_SERVER_DEV_MODE=1).",
+            at_once=True,
+        ),
+    ),
+)
+
+
+def choose_advice(state: SaturationState, *, asleep: bool) -> Advice:
+    """The advice on the state of an engine. A sleeping engine without running requests gets the advice on sleep."""
+    return (
+        ASLEEP
+        if asleep and state in {SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE}
+        else ADVICE[state]
+    )

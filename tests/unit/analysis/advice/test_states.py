@@ -1,0 +1,152 @@
+"""Advice: every state has some, it names flags and metrics that exist, and no two pieces contradict each other."""
+
+import re
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+
+from phasewatch.analysis.advice.complaints import COMPLAINTS
+from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.remedy import OPPOSITES, RELEASES, Advice, Remedy, find_flags, list_words
+from phasewatch.analysis.advice.states import ADVICE, ASLEEP, choose_advice
+from phasewatch.analysis.saturation import SaturationState
+from phasewatch.metrics.collector import TABLE
+from phasewatch.recordings.format import RecordingReader
+from phasewatch.recordings.replay import replay
+from tests.support.advice import CALM, SETTINGS, VLLM_FLAGS
+from tests.support.paths import RECORDINGS, ROOT
+from tests.support.targets import new_target
+
+OF_VLLM = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values()]
+ALL = [*OF_VLLM, *OLLAMA_ADVICE.values()]
+
+
+def list_all_words(advice: Advice) -> tuple[str, ...]:
+    return (*list_words(advice.change), *list_words(advice.avoid))
+
+
+def join_texts(advice: Advice) -> str:
+    return " ".join((advice.title, advice.meaning, *list_all_words(advice)))
+
+
+def test_every_state_has_advice_and_the_calm_ones_have_nothing_to_change() -> None:
+    assert set(ADVICE) == set(SaturationState)
+    assert {state for state, advice in ADVICE.items() if not advice.change} == CALM
+
+
+def test_every_limiting_state_has_something_to_avoid() -> None:
+    assert all(advice.avoid for state, advice in ADVICE.items() if state not in CALM)
+
+
+def test_what_helps_at_once_comes_first_and_needs_no_restart() -> None:
+    for advice in ALL:
+        if advice.change:
+            first, *others = advice.change
+            assert first.at_once, advice
+            assert not first.restart, advice
+            assert not any(remedy.at_once for remedy in others), advice
+
+
+def test_whatever_changes_a_flag_needs_a_restart() -> None:
+    for advice in ALL:
+        for remedy in advice.change:
+            if remedy.raises | remedy.lowers | (find_flags(remedy.text) - {"--max-num-active-seqs"}):
+                assert remedy.restart, remedy
+
+
+def test_flags_and_metrics_in_the_advice_exist() -> None:
+    for advice in ALL:
+        assert find_flags(join_texts(advice)) <= VLLM_FLAGS, advice
+        assert set(re.findall(r"llm_\w+", join_texts(advice))) <= {metric.name for metric in TABLE}, advice
+    assert RELEASES.keys() <= VLLM_FLAGS
+
+
+def test_a_remedy_declares_what_its_words_raise_and_lower() -> None:
+    for advice in ALL:
+        for remedy in (*advice.change, *advice.avoid):
+            for verb, declared in (("raise", remedy.raises), ("lower", remedy.lowers)):
+                said = set(re.findall(rf"\b{verb} ((?:--)?[\w-]+)", remedy.text, re.IGNORECASE))
+                assert {word for word in said if word.startswith(("--", "OLLAMA_"))} <= declared, remedy
+                assert all(name in remedy.text or name == "--prefill-schedule-interval" for name in declared), remedy
+            assert remedy.raises | remedy.lowers <= VLLM_FLAGS | SETTINGS, remedy
+
+
+def pulls(advice: Advice) -> Iterator[tuple[str, bool, Remedy]]:
+    """What an advice says about each flag: whether it should go up. What it warns of counts as the opposite."""
+    for remedies, warned in ((advice.change, False), (advice.avoid, True)):
+        for remedy in remedies:
+            for names, up in ((remedy.raises, True), (remedy.lowers, False)):
+                yield from ((name, up != warned, remedy) for name in names)
+
+
+def list_deciding(remedy: Remedy, opposite: Remedy, around: Advice) -> list[str]:
+    """The conditions that a remedy names in its words and that fail where the opposite one is given."""
+    fail = {OPPOSITES[condition] for condition in (*opposite.conditions, *around.holds)}
+    (words,) = list_words((remedy,))
+    return [condition for condition in remedy.conditions if condition in fail and condition in words]
+
+
+def test_no_two_remedies_pull_a_flag_in_both_directions_without_saying_what_decides() -> None:
+    """Two states may have alerts at the same time, and each may stand beside each complaint."""
+    compared = 0
+    for one, other in permutations(ALL, 2):
+        for name, up, remedy in pulls(one):
+            for same, down, opposite in pulls(other):
+                if name != same or not up or down:
+                    continue
+                compared += 1
+                assert list_deciding(remedy, opposite, other) or list_deciding(opposite, remedy, one), (
+                    remedy,
+                    opposite,
+                )
+    assert compared > 5
+
+
+def test_no_advice_contradicts_itself() -> None:
+    for advice in ALL:
+        directions: dict[str, set[bool]] = {}
+        for name, up, _ in pulls(advice):
+            directions.setdefault(name, set()).add(up)
+        assert all(len(both) == 1 for both in directions.values()), advice
+
+
+def test_a_sleeping_engine_gets_the_advice_on_sleep() -> None:
+    assert choose_advice(SaturationState.STUCK, asleep=True) is ASLEEP
+    assert choose_advice(SaturationState.STUCK, asleep=False) is ADVICE[SaturationState.STUCK]
+
+
+DOC = (ROOT / "docs" / "saturation.md").read_text(encoding="utf-8")
+
+
+def test_the_saturation_page_quotes_all_advice() -> None:
+    for advice in ALL:
+        assert advice.title in DOC, advice
+        assert advice.meaning in DOC, advice
+        assert all(f"- {line}\n" in DOC for line in list_all_words(advice)), advice
+
+
+def test_the_saturation_page_has_one_section_for_each_state() -> None:
+    assert set(re.findall(r"^### `(\w+)`$", DOC, re.MULTILINE)) == {state.value for state in SaturationState}
+
+
+EXAMPLE = re.compile(
+    r"### `(\w+)`\n(?:(?!###).)*?"
+    r"- Example: `([a-z-]+)`, second (\d+): (\d+) running, (\d+) waiting, KV cache at (\d\.\d\d)",
+    re.DOTALL,
+)
+
+
+def test_every_documented_example_matches_its_recording() -> None:
+    for example in EXAMPLE.findall(DOC):
+        state, name, second, running, waiting, usage = example
+        recording = RecordingReader(RECORDINGS / f"{name}.jsonl.xz")
+        target = new_target("recording", "vllm", "http://recording.invalid")
+        (engine,) = next(snapshot for time, snapshot in replay(recording, target) if time >= float(second)).engines
+        load = engine.load
+        assert (engine.state, load.requests_running, load.requests_waiting) == (
+            state,
+            float(running),
+            float(waiting),
+        ), example
+        assert load.kv_cache_usage_ratio == pytest.approx(float(usage), abs=0.005), example
