@@ -75,6 +75,19 @@ class Diagnosis:
     missed: bool = False
 
 
+_SLOW_TOKENS: Final = "slow tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class _Symptom:
+    """Something that users notice: its title and meaning as words, and the remedies for its cause."""
+
+    title: str
+    meaning: str
+    change: tuple[Remedy, ...]
+    avoid: tuple[Remedy, ...] = ()
+
+
 def describe_advice(advice: Advice, known: Known = NOTHING_KNOWN) -> Diagnosis:
     """Words about a condition alone."""
     return Diagnosis(advice.title, advice.meaning, list_words(advice.change, known), list_words(advice.avoid, known))
@@ -90,41 +103,50 @@ def diagnose(state: SaturationState, figures: Figures, *, asleep: bool, version:
         version: version of the server; None if unknown.
     """
     advice = choose_advice(state, asleep=asleep)
-    missed = {objective: verdict for objective, verdict in figures.objectives.items() if not verdict.met}
-    if not missed or state in _UNRELATED or advice is not ADVICE[state]:
-        return describe_advice(advice, _find_known(advice, figures, version))
-    slow_tokens = [objective for objective in _TOKEN_OBJECTIVES if objective in missed]
-    symptoms: list[str] = []
-    meanings: list[str] = [advice.meaning]
-    remedies: list[Remedy] = []
-    avoid: list[Remedy] = []
-    if slow_tokens:
-        cause = find_token_cause(figures)
-        symptoms.append("slow tokens")
-        meanings += [_describe_verdict(objective, missed[objective]) for objective in slow_tokens]
-        meanings.append(f"Likely cause: {_TOKEN_CAUSES[cause]}.")
-        remedies += _list_token_remedies(cause)
-        avoid += SLOW_STREAM.avoid
-    if Objective.TIME_TO_FIRST_TOKEN in missed:
-        verdict = missed[Objective.TIME_TO_FIRST_TOKEN]
-        first_cause = find_first_token_cause(figures.latencies)
-        symptoms.append("a slow first token")
-        meanings.append(_describe_verdict(Objective.TIME_TO_FIRST_TOKEN, verdict))
-        if first_cause is not None:
-            meanings.append(f"Most of it is {first_cause.value.lower()}.")
-        # Against a queue there is the advice on the state, or nothing but less load where the queue is gone again.
-        remedies += select_remedies(SLOW_FIRST_TOKEN, first_cause)
     known = _find_known(advice, figures, version)
-    limited = state is not SaturationState.HEALTHY
-    # What limits the queue comes first where the queue is what makes the first token late.
-    ordered = [*remedies, *advice.change] if slow_tokens or not limited else [*advice.change, *remedies]
+    queued = state is not SaturationState.HEALTHY
+    symptoms = [] if state in _UNRELATED or advice is not ADVICE[state] else _find_symptoms(figures, queued=queued)
+    if not symptoms:
+        return describe_advice(advice, known)
+    change = [remedy for symptom in symptoms for remedy in symptom.change]
+    avoid = [remedy for symptom in symptoms for remedy in symptom.avoid]
+    # Slow tokens are felt by everybody who is served; a late first token comes of what the state names.
+    tokens_first = symptoms[0].title == _SLOW_TOKENS
     return Diagnosis(
-        title=f"{advice.title}, {'' if limited else 'but '}{' and '.join(symptoms)}",
-        meaning=" ".join(meanings),
-        change=_list_distinct(ordered, known),
+        title=f"{advice.title}, {'' if queued else 'but '}{' and '.join(symptom.title for symptom in symptoms)}",
+        meaning=" ".join((advice.meaning, *(symptom.meaning for symptom in symptoms))),
+        change=_list_distinct([*change, *advice.change] if tokens_first else [*advice.change, *change], known),
         avoid=_list_distinct([*avoid, *advice.avoid], known),
         missed=True,
     )
+
+
+def _find_symptoms(figures: Figures, *, queued: bool) -> list[_Symptom]:
+    """What users notice, slow tokens first; `queued` says whether requests wait now."""
+    missed = {objective: verdict for objective, verdict in figures.objectives.items() if not verdict.met}
+    tokens = [_describe_verdict(objective, missed[objective]) for objective in _TOKEN_OBJECTIVES if objective in missed]
+    symptoms = []
+    if tokens:
+        cause = find_token_cause(figures)
+        meaning = " ".join((*tokens, f"Likely cause: {_TOKEN_CAUSES[cause]}."))
+        symptoms.append(_Symptom(_SLOW_TOKENS, meaning, _list_token_remedies(cause), SLOW_STREAM.avoid))
+    if Objective.TIME_TO_FIRST_TOKEN in missed:
+        verdict = _describe_verdict(Objective.TIME_TO_FIRST_TOKEN, missed[Objective.TIME_TO_FIRST_TOKEN])
+        symptoms.append(_describe_first_token(verdict, find_first_token_cause(figures.latencies), queued=queued))
+    return symptoms
+
+
+def _describe_first_token(verdict: str, cause: Cause | None, *, queued: bool) -> _Symptom:
+    change = select_remedies(SLOW_FIRST_TOKEN, cause)
+    if cause is Cause.QUEUE:
+        # The advice on the state says what to do about a queue; one that is gone again was a burst.
+        change = tuple(remedy for remedy in change if remedy.at_once)
+        part = (
+            " Most of it is queue." if queued else " Most of it is queue that is gone by now: requests come in bursts."
+        )
+    else:
+        part = "" if cause is None else " Most of it is prefill."
+    return _Symptom("a slow first token", verdict + part, change)
 
 
 def find_token_cause(figures: Figures) -> Cause:

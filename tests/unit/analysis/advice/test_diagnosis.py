@@ -86,6 +86,27 @@ def test_a_slow_first_token_is_told_by_its_larger_part() -> None:
     assert not any(words.startswith("Queue") for words in diagnosis.change)
 
 
+def test_a_late_first_token_behind_a_queue_is_met_by_the_advice_on_the_state() -> None:
+    figures = Figures(SLOW_FIRST, Latencies(queue=Latency(9.0), prefill=Latency(1.0)), Phases(), Load())
+    diagnosis = look(SaturationState.KV_CACHE_FULL, figures, version="0.33.0")
+    assert diagnosis.title == "KV cache full, a slow first token"
+    assert diagnosis.change == look(SaturationState.KV_CACHE_FULL, version="0.33.0").change
+    gone = look(SaturationState.HEALTHY, figures)
+    assert gone.meaning.endswith("Most of it is queue that is gone by now: requests come in bursts.")
+    assert gone.change == ("At once: send less, or add a replica.",)
+
+
+def test_remedies_for_slow_tokens_go_before_those_for_the_queue_and_these_before_prefill() -> None:
+    prompts = "Prompts in the same steps: "
+    tokens = look(SaturationState.KV_CACHE_FULL, PROMPTS).change
+    assert tokens[1].startswith(prompts)
+    late = Figures(SLOW_FIRST, Latencies(queue=Latency(1.0), prefill=Latency(9.0)), Phases(), Load())
+    change = look(SaturationState.KV_CACHE_FULL, late).change
+    state = look(SaturationState.KV_CACHE_FULL).change
+    assert change[: len(state)] == state
+    assert change[len(state)].startswith("Prefill: ")
+
+
 def test_both_symptoms_are_named() -> None:
     figures = replace(PROMPTS, objectives={**SLOW_TOKENS, **SLOW_FIRST})
     assert look(SaturationState.HEALTHY, figures).title == "No queue, but slow tokens and a slow first token"
