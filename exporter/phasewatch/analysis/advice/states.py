@@ -86,8 +86,8 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         (
             Remedy("send less, or add a replica.", at_once=True),
             Remedy(
-                "raise --max-num-seqs, by no more than llm_kv_cache_headroom_requests, the number of requests that still fit for "
-                "their whole life. Each more request in a batch slows all of them a little.",
+                "raise --max-num-seqs. While llm_kv_cache_headroom_requests is above 0, the cache has room for all that wait, for "
+                "their whole life, and for that many more. Each more request in a batch slows all of them a little.",
                 restart=True,
                 raises=frozenset({"--max-num-seqs"}),
                 conditions=(Condition.CACHE_FREE, Condition.TOKENS_FAST),

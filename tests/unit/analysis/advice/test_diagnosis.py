@@ -87,7 +87,7 @@ def test_a_slow_first_token_is_told_by_its_larger_part() -> None:
 
 
 def test_a_late_first_token_behind_a_queue_is_met_by_the_advice_on_the_state() -> None:
-    figures = Figures(SLOW_FIRST, Latencies(queue=Latency(9.0), prefill=Latency(1.0)), Phases(), Load())
+    figures = Figures(SLOW_FIRST, Latencies(queue=Distribution(9.0), prefill=Distribution(1.0)), Phases(), Load())
     diagnosis = look(SaturationState.KV_CACHE_FULL, figures, version="0.33.0")
     assert diagnosis.title == "KV cache full, a slow first token"
     assert diagnosis.change == look(SaturationState.KV_CACHE_FULL, version="0.33.0").change
@@ -100,7 +100,7 @@ def test_remedies_for_slow_tokens_go_before_those_for_the_queue_and_these_before
     prompts = "Prompts in the same steps: "
     tokens = look(SaturationState.KV_CACHE_FULL, PROMPTS).change
     assert tokens[1].startswith(prompts)
-    late = Figures(SLOW_FIRST, Latencies(queue=Latency(1.0), prefill=Latency(9.0)), Phases(), Load())
+    late = Figures(SLOW_FIRST, Latencies(queue=Distribution(1.0), prefill=Distribution(9.0)), Phases(), Load())
     change = look(SaturationState.KV_CACHE_FULL, late).change
     state = look(SaturationState.KV_CACHE_FULL).change
     assert change[: len(state)] == state
