@@ -41,9 +41,21 @@ NONE: Final = frozenset[str]()
 EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "batch-ramp": NONE,
     "data-parallel": NONE,
+    "disaggregated-decode": NONE,
+    # Its four clients wait ten to twenty seconds for a prompt to be computed and written to the shared folder.
+    "disaggregated-prefill": frozenset({"LLMTimeToFirstTokenHighPrefill", "LLMTimeToFirstTokenBudgetBurn"}),
     "kv-saturation": frozenset({"LLMPreempting", "LLMTimeToFirstTokenHighQueue", "LLMTimeToFirstTokenBudgetBurn"}),
     "mfu-metrics": NONE,
     "paused": frozenset({"LLMEngineStuck", "LLMRequestsDeferred"}),
+    # Forty clients of a server that never generates a token: a queue and late answers, and neither a stall nor stuck.
+    "pooling": frozenset(
+        {
+            "LLMPrefillLimited",
+            "LLMTimeToFirstTokenHighQueue",
+            "LLMTimeToFirstTokenBudgetBurn",
+            "LLMWaitingQueueGrowing",
+        }
+    ),
     # A request that was thrown out while it was read has a long prefill.
     "preemption": frozenset(
         {

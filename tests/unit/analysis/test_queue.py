@@ -112,7 +112,9 @@ def test_the_headroom_is_never_negative() -> None:
 
 def test_requests_take_whole_blocks_and_what_is_reserved_is_not_theirs() -> None:
     assert served(used=0, running=0, size=KvCacheSize(CAPACITY, block=64)).kv_cache_headroom_requests == 31
-    assert served(used=0, running=0, size=KvCacheSize(CAPACITY, block=16, reserved=16)).kv_cache_headroom_requests == 35
+    assert (
+        served(used=0, running=0, size=KvCacheSize(CAPACITY, block=100, reserved=100)).kv_cache_headroom_requests == 39
+    )
 
 
 def test_shared_parts_of_prompts_take_no_further_room() -> None:
