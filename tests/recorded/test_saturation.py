@@ -169,6 +169,26 @@ def test_an_idle_engine_is_not_shedding_whatever_is_refused_elsewhere() -> None:
     assert judged(*idle) is SaturationState.IDLE
 
 
+def test_two_scrapes_that_are_far_apart_confirm_a_queue() -> None:
+    rare = [(40.0 * count, sample(9 * count, running=8, waiting=40, usage=0.5)) for count in range(4)]
+    seen = [followed(rare[max(0, count - 1) : count + 1])[-1].state for count in range(4)]
+    assert seen == [SaturationState.HEALTHY, *[SaturationState.CONCURRENCY_LIMITED] * 3]
+
+
+def test_an_engine_that_goes_on_after_it_was_stuck_without_a_queue_is_healthy_at_once() -> None:
+    frozen = [(float(second), sample(7, running=2, waiting=8, usage=0.1)) for second in range(40)]
+    resumed = [(float(second), sample(second, running=2, waiting=0, usage=0.1)) for second in range(40, 45)]
+    states = [one.state for one in followed([*frozen, *resumed])]
+    assert states[39] is SaturationState.STUCK
+    assert set(states[40:]) == {SaturationState.HEALTHY}
+
+
+def test_a_sample_or_two_below_the_configured_slots_leaves_no_slot_free() -> None:
+    decoding = Phases(decode_streams=250.0, prefill_streams=2.0)
+    below = [sample(250 * second, running=250 + second % 4, waiting=40, usage=0.5) for second in range(15)]
+    assert judged(*below, phases=decoding, server=ServerSettings(256, 8192)) is SaturationState.CONCURRENCY_LIMITED
+
+
 def test_a_queue_that_a_single_scrape_saw_is_healthy() -> None:
     samples = [sample(second, running=4, waiting=9 if second == 4 else 0, usage=0.99) for second in range(5)]
     assert judged(*samples) is SaturationState.HEALTHY
@@ -275,15 +295,13 @@ def followed(
     """The saturation after each scrape."""
     found: Saturation | None = None
     progress: Progress | None = None
-    previous: EngineSample | None = None
     states = []
     for count in range(1, len(samples) + 1):
         times, seen = zip(*samples[:count], strict=True)
         chosen = thresholds or new_saturation_settings()
         past = select_recent(EngineHistory(times, seen, frozenset()), chosen.memory)
         busy = phases[count - 1] if phases else Phases()
-        progress = advance_progress(progress, previous, past.newest, times[-1])
-        previous = past.newest
+        progress = advance_progress(progress, past.newest, times[-1])
         found = advance_saturation(
             found, past, busy, progress, prompt_share=0.1, server=limits or ServerSettings(), settings=chosen
         )

@@ -6,7 +6,7 @@ not count. They may stand still while the engine hangs, and go on to show the re
 0.22) or of a dead replica (Ray).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,57 +23,64 @@ _WORK_COUNTERS: Final = (
 _WORK_HISTOGRAMS: Final = ("iteration_tokens", "time_to_first_token", "inter_token_latency", "request_latency")
 """Look-ups in the prefix cache are left out: a request that is looked up, or refused, has not been worked on."""
 
+_OUTCOMES: Final = ("time_to_first_token", "request_latency")
+"""Counters of work that move when a request has an outcome."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The work of an engine so far, to the precision of the scrapes. Times are monotonic seconds.
 
     Attributes:
-        moved_at: first scrape with the present values of all counters of work.
+        work: newest known value of each counter of work, by the field of `EngineSample`.
+        moved_at: first scrape with these values.
         occupied_since: first scrape of the present run of scrapes with running or waiting requests; None without any.
         running_since: the same for running requests.
         most_running: most requests that any scrape has seen running.
-        generates: whether the engine generates tokens, as far as is known: False once it has worked without any.
         watched: whether there was an earlier scrape to compare with.
     """
 
+    work: Mapping[str, float]
     moved_at: float
     occupied_since: float | None
     running_since: float | None
     most_running: float
-    generates: bool
     watched: bool
 
+    @property
+    def generates(self) -> bool:
+        """Whether the engine generates tokens, as far as is known: False once requests came to an end without any."""
+        return self.work.get("generation_tokens", 0.0) > 0 or not any(self.work.get(name) for name in _OUTCOMES)
 
-def advance_progress(
-    before: Progress | None, previous: EngineSample | None, sample: EngineSample, time: float
-) -> Progress | None:
-    """The progress after one more scrape; None for a page without counters of work.
+
+def advance_progress(before: Progress | None, sample: EngineSample, time: float) -> Progress | None:
+    """The progress after one more scrape; None before the first page with counters of work.
+
+    A counter that is missing from a page keeps its value, and one that appears for the first time was 0.
 
     Args:
         before: the progress after the previous scrape; None after a start or a restart.
-        previous: the sample of the previous scrape; None if `before` is.
         sample: the sample of this scrape.
         time: monotonic seconds of this scrape.
     """
-    work = tuple(count for _, count in list_work(sample))
+    known = before.work if before else {}
+    work = {**known, **dict(list_work(sample))}
     if not work:
         return None
     running, waiting = sample.requests_running or 0.0, sample.requests_waiting or 0.0
-    watched = before is not None and previous is not None
-    moved = previous is None or before is None or has_worked(previous, sample)
+    moved = any(value != known.get(name, 0.0) for name, value in work.items())
     return Progress(
+        work=work,
         moved_at=time if moved or before is None else before.moved_at,
         occupied_since=_continue_run(before.occupied_since if before else None, time, going_on=running + waiting > 0),
         running_since=_continue_run(before.running_since if before else None, time, going_on=running > 0),
         most_running=max(running, before.most_running if before else 0.0),
-        generates=bool(sample.generation_tokens) or not any(work),
-        watched=watched,
+        watched=before is not None,
     )
 
 
 def has_worked(before: EngineSample, after: EngineSample) -> bool:
-    """Whether any counter of work has moved between two samples of one engine. One that appears has counted."""
+    """Whether any counter of work has moved between two samples of one history. One that appears has counted."""
     earlier = dict(list_work(before))
     return any(value != earlier.get(name, 0.0) for name, value in list_work(after))
 

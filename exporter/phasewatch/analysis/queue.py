@@ -100,20 +100,38 @@ def _compute_headroom(
     """Number of further requests that fit into the cache until they finish, at least 0; None if unknown.
 
     A request takes its prompt, without the part that all share, and its output, in whole blocks. The size of a mean
-    request is that of those that finished, or of those that run if they hold more already: long requests finish last,
-    and what the prefix cache had of a prompt need not be shared. The running requests grow to that size, and those that
-    wait come before any further one.
+    request is that of those that finished, or of those that run if they hold more already: long requests finish last.
+    The running requests grow to that size, and those that wait come before any further one.
     """
     now, output = past.newest, _compute_mean_output_tokens(past)
     if size is None or now.kv_cache_usage is None or prompt is None or output is None:
         return None
     usable = size.capacity - size.reserved
     used, running, waiting = usable * now.kv_cache_usage, now.requests_running or 0.0, now.requests_waiting or 0.0
-    shared = prompt * (hit_ratio or 0.0)
+    shared = _estimate_shared_tokens(past, usable, prompt, output, prompt * (hit_ratio or 0.0))
     tokens = max(prompt - shared + output, divide(used - shared, running) or 0.0)
     room = math.ceil(tokens / size.block) * size.block
     free = usable - max(used, shared + running * room) - waiting * room
     return max(0.0, float(math.floor(free / room))) if room > 0 else None
+
+
+def _estimate_shared_tokens(past: EngineHistory, usable: float, prompt: float, output: float, most: float) -> float:
+    """Tokens that all running requests share, at most `most`, from what they held together over the window.
+
+    What the prefix cache has of a prompt need not be shared: in a conversation it is that of its own earlier turns.
+    R requests that share S tokens and are half through their outputs on average hold S + R x (prompt - S + output / 2).
+    Below two running requests nothing shows it, and nothing is taken as shared.
+    """
+    held = [
+        (sample.kv_cache_usage * usable, sample.requests_running)
+        for sample in past.samples
+        if sample.kv_cache_usage is not None and sample.requests_running is not None
+    ]
+    running = sum(count for _, count in held) / len(held) if held else 0.0
+    if running < 2:  # noqa: PLR2004  # sharing takes two
+        return 0.0
+    used = sum(tokens for tokens, _ in held) / len(held)
+    return min(most, max(0.0, (running * (prompt + output / 2) - used) / (running - 1)))
 
 
 def _fits(capacity: float | None, used: float | None, prompt: float | None) -> float | None:

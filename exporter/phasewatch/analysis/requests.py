@@ -143,13 +143,13 @@ def _compute_prompt_rates(totals: PhaseTotals) -> Mapping[TokenSource, float]:
 
 
 def _count_http_requests(window: PageWindow, since: float) -> Mapping[str, float]:
-    """Answers since a page of the window by class of status; empty if the newest page has none.
+    """Answers since a page of the window by class of status; empty if the newest page has none, or has lost a class.
 
-    The page shows a class only once it has occurred, so one that is missing was 0.
+    The page shows a class only once it has occurred, so one that is missing from the start was 0.
     """
     first = next(timed.page for timed in window.pages if timed.time >= since)
     last = window.pages[-1].page
-    if not last.http_requests:
+    if not last.http_requests or first.http_requests.keys() - last.http_requests.keys():
         return {}
     return {
         status: last.http_requests.get(status, 0.0) - first.http_requests.get(status, 0.0) for status in HTTP_STATUSES

@@ -41,6 +41,10 @@ class SaturationState(StrEnum):
 CALM: Final = frozenset({SaturationState.IDLE, SaturationState.HEALTHY})
 """The states in which nothing limits the engine."""
 
+_WITHOUT_QUEUE: Final = CALM | {SaturationState.STUCK}
+"""The states after which a queue has to be confirmed again: what waited in front of an engine that hung may be gone
+when it goes on."""
+
 CONFIRMING_SCRAPES: Final = 3
 """Consecutive scrapes that must see a queue before it counts: a single scrape may fall between two steps."""
 
@@ -68,8 +72,8 @@ IN_PREFILL: Final = 0.5
 """Mean number of running requests that do not decode from which at least one of them is in prefill."""
 
 SLOTS_IN_USE: Final = 0.9
-"""Share of the most requests ever seen running from which slots count as taken. Scrapes that are few do not always see
-the highest number again."""
+"""Share of the slots, or of the most requests ever seen running, from which slots count as taken. Few scrapes do not
+always see the highest number."""
 
 
 _ROUNDING: Final = 1e-6
@@ -124,7 +128,7 @@ def advance_saturation(
             most_running=progress.most_running if progress else 0.0,
             server=server,
             settings=settings,
-            saturated=before is not None and before.state not in CALM,
+            saturated=before is not None and before.state not in _WITHOUT_QUEUE,
         )
     if before is None or (state is not before.state and now - before.since >= settings.hysteresis):
         return Saturation(state, now)
@@ -168,7 +172,7 @@ def judge_state(
         server: the server's settings, where known.
         settings: thresholds of the target.
         saturated: whether the engine was saturated at the previous scrape. A queue begins when three consecutive
-            scrapes see it, and ends when three consecutive scrapes do not.
+            scrapes see it, or fewer that are `memory` apart, and ends when three consecutive scrapes do not.
     """
     growth = past.growth
     busy = any(_count_waiting(sample) or _count_running(sample) for sample in past.samples)
@@ -178,7 +182,8 @@ def judge_state(
     if _is_preempting(past, peak):
         return SaturationState.PREEMPTING
     last = past.samples[-CONFIRMING_SCRAPES:]
-    if not _has_queue(last, saturated=saturated):
+    confirmed = len(last) == CONFIRMING_SCRAPES or past.seconds >= settings.memory
+    if not _has_queue(last, saturated=saturated, confirmed=confirmed):
         worked = has_worked(past.samples[0], past.newest)
         return SaturationState.HEALTHY if busy or worked else SaturationState.IDLE
     if peak is not None and 1 - peak < max(prompt_share or 0.0, settings.kv_cache_free):
@@ -189,10 +194,11 @@ def judge_state(
     return _find_limit(past, phases, most_running, server, settings)
 
 
-def _has_queue(last: tuple[EngineSample, ...], *, saturated: bool) -> bool:
+def _has_queue(last: tuple[EngineSample, ...], *, saturated: bool, confirmed: bool) -> bool:
+    """Whether requests wait. `confirmed`: whether the last scrapes are enough to begin a queue, or far enough apart."""
     if saturated:
         return any(map(_count_waiting, last))
-    return len(last) == CONFIRMING_SCRAPES and all(map(_count_waiting, last))
+    return confirmed and all(map(_count_waiting, last))
 
 
 def _is_preempting(past: EngineHistory, peak: float | None) -> bool:
@@ -309,7 +315,7 @@ def _slots_are_free(past: EngineHistory, slots: int | None, most_running: float)
     ended = divide(growth.request_latency.count if growth.request_latency else None, growth.generation_tokens)
     ended_in_a_step = _compute_mean_running(past.samples) * (ended or 0.0)
     if slots is not None:
-        return most + ended_in_a_step < slots
+        return most + ended_in_a_step < SLOTS_IN_USE * slots
     if most + ended_in_a_step < SLOTS_IN_USE * most_running:
         return True
     at_the_limit = sum(count >= most - 1 - ended_in_a_step for count in running)

@@ -156,7 +156,7 @@ def has_restarted(before: Page, after: Page) -> bool:
 
     The sum of a histogram is no evidence: it may fall without a restart (vLLM 0.8 to 0.32, see `Continuity.corrupt`).
     """
-    if _has_changed(before.process_start, after.process_start) and not _tells_own_start(after):
+    if _has_changed(before.process_start, after.process_start) and not _is_start_of_another(before, after):
         return True
     if any(after.http_requests.get(status, count) < count for status, count in before.http_requests.items()):
         return True
@@ -167,11 +167,22 @@ def has_restarted(before: Page, after: Page) -> bool:
     )
 
 
-def _tells_own_start(page: Page) -> bool:
-    """Whether the engines have start times of their own. Then that of a process may be another program's, whose metrics
-    were merged into the page.
+def _is_start_of_another(before: Page, after: Page) -> bool:
+    """Whether a start time that has changed is another program's, whose metrics were merged into the page.
+
+    The engines may have start times of their own. Otherwise their counters show it: those of a process that has started
+    between the pages have grown from 0 to what they are, so they have at least doubled if they are not lower.
     """
-    return any(sample.created is not None for sample in page.engines.values())
+    if any(sample.created is not None for sample in after.engines.values()):
+        return True
+    counts = [
+        (old, new)
+        for key, sample in after.engines.items()
+        if key in before.engines
+        for name in COUNTERS
+        if (old := getattr(before.engines[key], name)) and (new := getattr(sample, name)) is not None
+    ]
+    return bool(counts) and all(old <= new < 2 * old for old, new in counts)
 
 
 def extract_history(window: PageWindow, key: EngineKey) -> EngineHistory:

@@ -5,11 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from phasewatch.analysis.samples import Page
 from phasewatch.backends.device_discovery import DISCOVERY_SECONDS, RETRY_TICKS, DeviceDiscovery
 from phasewatch.backends.equipment import describe_unused_settings, read_root_costs
 from phasewatch.backends.page_client import PageClient
-from phasewatch.backends.page_state import PageRules, PageState, build_snapshot, fold_failure, fold_page, learn_facts
+from phasewatch.backends.page_state import (
+    PageRules,
+    PageState,
+    build_snapshot,
+    fold_failure,
+    fold_page,
+    learn_facts,
+    list_notes,
+)
 from phasewatch.base.errors import ScrapeError
 from phasewatch.base.log import get_logger
 from phasewatch.config.settings import Target
@@ -77,7 +84,7 @@ class PageScraper(Scraper):
         page = await asyncio.to_thread(self._client.parse_page, response)
         timing = ScrapeTiming(sent, done, self._wall_clock())
         self._show(fold_page(self._state, page, timing, self.target, self._rules))
-        self._log_page_notes(page)
+        self._log_notes()
 
     def _record_failure(self, error: ScrapeError, timing: ScrapeTiming) -> None:
         self._facts_are_old = True
@@ -151,9 +158,9 @@ class PageScraper(Scraper):
             self._logged_models.add((model, notes))
             get_logger().info("model", target=self.target.name, model=model, note="; ".join(notes))
 
-    def _log_page_notes(self, page: Page) -> None:
-        """Log what was left out of a page, each note only once."""
-        for note in page.notes:
+    def _log_notes(self) -> None:
+        """Log what was left out because it cannot be right, each note only once."""
+        for note in list_notes(self._state):
             if note not in self._logged_notes:
                 self._logged_notes.add(note)
                 get_logger().info("page", target=self.target.name, note=note)

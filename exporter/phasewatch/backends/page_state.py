@@ -82,6 +82,7 @@ class EngineAnalysis:
         interval_steps: engine steps from each scrape of the window to the next.
         progress: when the engine last worked; None for a page without counters of work.
         saturation: the saturation state after this scrape; None if the page does not show the queue.
+        notes: what was left out because it cannot be right, in words.
     """
 
     past: EngineHistory
@@ -93,6 +94,7 @@ class EngineAnalysis:
     interval_steps: tuple[float | None, ...]
     progress: Progress | None
     saturation: Saturation | None
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,13 @@ def build_snapshot(state: PageState, target: Target) -> TargetSnapshot:
     return replace(snapshot, facts=state.facts, engines=engines, requests=requests)
 
 
+def list_notes(state: PageState) -> tuple[str, ...]:
+    """What was left out of the newest page, or of what was computed from it, because it cannot be right. In words."""
+    page = state.window.newest
+    computed = (note for analysis in state.engines.values() for note in analysis.notes)
+    return tuple(dict.fromkeys((*(page.notes if page else ()), *computed)))
+
+
 def _find_corrupt_histograms(window: PageWindow, page: Page, rules: PageRules) -> Mapping[EngineKey, Iterable[str]]:
     before = window.newest
     if before is None:
@@ -191,9 +200,7 @@ def _analyse_engine(
     context = _create_context(key, page, state, target, rules)
     size = rules.read_kv_cache_size(context)
     recent = select_recent(past, target.saturation.memory)
-    progress = advance_progress(
-        before.progress if before else None, before.past.newest if before else None, context.sample, past.times[-1]
-    )
+    progress = advance_progress(before.progress if before else None, context.sample, past.times[-1])
     saturation = advance_saturation(
         before.saturation if before else None,
         recent,
@@ -231,6 +238,23 @@ def _measure_engine(
         interval_steps=rules.count_interval_steps(past, context),
         progress=progress,
         saturation=saturation,
+        notes=_note_impossible_shares(totals, past.growth),
+    )
+
+
+def _note_impossible_shares(totals: PhaseTotals | None, growth: EngineSample) -> tuple[str, ...]:
+    shares = (
+        (
+            "llm_prefix_cache_hit_ratio",
+            totals.prefix_cache_hits if totals else None,
+            totals.prefix_cache_queries if totals else None,
+        ),
+        ("llm_draft_acceptance_ratio", growth.accepted_draft_tokens, growth.draft_tokens),
+    )
+    return tuple(
+        f"{name} would be above 1 and is therefore left out"
+        for name, part, whole in shares
+        if part is not None and whole is not None and part > whole
     )
 
 

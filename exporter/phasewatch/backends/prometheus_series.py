@@ -61,9 +61,17 @@ NOT_READ: Final = Series("", {}, None, EngineKey("", ""), 0.0, Combine.SUM)
 
 
 def is_read(line: str, table: MetricTable) -> bool:
-    """Whether a line, by its name alone, may be a sample to read. The rest of other lines may be anything."""
+    """Whether a line, by its name, may be a sample to read. The rest of other lines may be anything.
+
+    Names without the prefix of the server may be those of another program, whose metrics were merged into the page:
+    what is malformed under them is not the server's.
+    """
     match = _NAME.match(line)
-    return match is not None and (match[0] == PROCESS_START or table.has_name(match[0]))
+    if match is None:
+        return False
+    if match[0] == PROCESS_START or (table.http_requests is not None and match[0] == table.http_requests.name):
+        return _match_sample(line) is not None
+    return table.has_name(match[0])
 
 
 def split_line(line: str, number: int) -> tuple[str, str]:
@@ -72,14 +80,22 @@ def split_line(line: str, number: int) -> tuple[str, str]:
     Raises:
         ScrapeError: `parse` if the line is not a sample; `number` is that of the line.
     """
+    sample = _match_sample(line)
+    if sample is None:
+        raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
+    try:
+        sample[0].encode()
+    except UnicodeEncodeError as error:
+        raise ScrapeError(Reason.PARSE, f"line {number} is not UTF-8") from error
+    return sample
+
+
+def _match_sample(line: str) -> tuple[str, str] | None:
+    """The texts of series and value of a line; None if it is not a sample, or too long."""
     series = _SERIES.match(line)
     rest = _REST.fullmatch(line, series.end()) if series else None
     if series is None or rest is None or series.end() > MAX_SERIES_LENGTH:
-        raise ScrapeError(Reason.PARSE, f"line {number} is no valid sample")
-    try:
-        series[0].encode()
-    except UnicodeEncodeError as error:
-        raise ScrapeError(Reason.PARSE, f"line {number} is not UTF-8") from error
+        return None
     return series[0], rest[1]
 
 

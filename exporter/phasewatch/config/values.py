@@ -8,7 +8,7 @@ import math
 import os
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -85,6 +85,8 @@ def _check_metrics_path(value: str) -> str:
         raise ValueError("expected a path on the server such as /v1/metrics")
     if "?" in value or "#" in value:
         raise ValueError("expected a path such as /v1/metrics, without a query or fragment")
+    if {".", ".."} & set(unquote(value).split("/")):
+        raise ValueError("expected a path such as /v1/metrics, without . or .. in it")
     return value
 
 

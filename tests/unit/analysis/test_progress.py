@@ -31,11 +31,9 @@ WORKED = EngineSample(
 def follow(*samples: EngineSample) -> list[Progress | None]:
     """The progress after each of the samples, which are a second apart."""
     progress: Progress | None = None
-    previous: EngineSample | None = None
     result = []
     for time, sample in enumerate(samples):
-        progress = advance_progress(progress, previous, sample, float(time))
-        previous = sample
+        progress = advance_progress(progress, sample, float(time))
         result.append(progress)
     return result
 
@@ -116,6 +114,19 @@ def test_a_paused_queue_is_no_part_of_the_stall_of_what_runs_afterwards() -> Non
     queue = replace(WORKED, requests_running=0.0)
     progress = follow(queue, queue, queue, WORKED, WORKED)
     assert [measure_token_stall(one, float(time)) for time, one in enumerate(progress)] == [None, None, None, 0, 1]
+
+
+def test_a_counter_that_is_missing_once_neither_ends_a_stall_nor_hides_it() -> None:
+    gaps = (replace(WORKED, iteration_tokens=None), replace(WORKED, generation_tokens=None))
+    for gap in gaps:
+        progress = follow(WORKED, WORKED, gap, WORKED, gap)
+        assert [measure_token_stall(one, float(time)) for time, one in enumerate(progress)] == [None, 1, 2, 3, 4]
+
+
+def test_operations_alone_do_not_show_that_an_engine_never_generates() -> None:
+    first = EngineSample(requests_running=1.0, generation_tokens=0.0, estimated_flops_per_gpu=0.0)
+    progress = follow(first, *[replace(first, estimated_flops_per_gpu=1e12)] * 3)
+    assert [measure_token_stall(one, float(time)) for time, one in enumerate(progress)] == [None, 0, 1, 2]
 
 
 def test_the_most_running_requests_are_remembered() -> None:

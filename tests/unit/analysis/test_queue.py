@@ -118,8 +118,14 @@ def test_requests_take_whole_blocks_and_what_is_reserved_is_not_theirs() -> None
 
 
 def test_shared_parts_of_prompts_take_no_further_room() -> None:
-    assert served(used=0, running=0, hits=0.5).kv_cache_headroom_requests == 56
-    assert served(used=730, running=10, hits=0.5).kv_cache_headroom_requests == 46
+    assert served(used=530, running=10, hits=0.5).kv_cache_headroom_requests == 46
+
+
+def test_hits_that_the_usage_does_not_show_to_be_shared_take_room() -> None:
+    """Ten conversations hold 80 tokens each: their hits were on their own earlier turns."""
+    assert served(used=800, running=10, hits=0.5).kv_cache_headroom_requests == 30
+    assert served(used=0, running=0, hits=0.9).kv_cache_headroom_requests == 40
+    assert served(used=80, running=1, hits=0.9).kv_cache_headroom_requests == 39
 
 
 def test_the_headroom_needs_finished_requests_and_the_admission_of_a_prompt_does_not() -> None:

@@ -194,6 +194,12 @@ def test_errors_and_finished_requests_cover_the_same_time() -> None:
     assert served.error_ratio == 0.5
 
 
+def test_a_class_of_answers_that_vanishes_gives_no_negative_rate() -> None:
+    engines = {KEY: NONE_FINISHED}
+    served = append_pages((0.0, engines, {"2xx": 5.0, "4xx": 50.0}), (10.0, engines, {"2xx": 9.0}))
+    assert served.http_per_second == {}
+
+
 def test_http_answers_that_fall_are_a_restart() -> None:
     sample = {KEY: NONE_FINISHED}
     served = append_pages((0.0, sample, {"2xx": 100.0}), (10.0, sample, {"2xx": 5.0}), (20.0, sample, {"2xx": 15.0}))

@@ -114,6 +114,18 @@ def test_the_start_of_another_process_on_a_merged_page_is_not_a_restart() -> Non
     assert window.restarts == 1
 
 
+def test_a_start_time_that_changes_while_counters_go_on_is_another_programs() -> None:
+    def fold(*tokens: float) -> int:
+        window = PageWindow()
+        for second, count in enumerate(tokens):
+            window = append_page(window, Page(1000.0 + second, False, {KEY: sample(count)}), second, 60)
+        return window.restarts
+
+    assert fold(500, 500, 510) == 0
+    assert fold(500, 40) == 1
+    assert fold(5, 50) == 1
+
+
 def test_a_falling_sum_drops_its_histogram_until_it_has_left_the_window() -> None:
     def step(time: float, queue: float) -> tuple[float, EngineSample]:
         return time, sample(time, queue_time=Histogram(queue, time), prefill_time=Histogram(time, time))

@@ -74,6 +74,9 @@ def test_a_metrics_path_is_a_path_and_nothing_else() -> None:
         ("/m\u00e9trics", path),
         ("/metrics?key=hunter2", "expected a path such as /v1/metrics, without a query or fragment"),
         ("/metrics#top", "expected a path such as /v1/metrics, without a query or fragment"),
+        ("/../metrics", "expected a path such as /v1/metrics, without . or .. in it"),
+        ("/v1/%2e%2E/metrics", "expected a path such as /v1/metrics, without . or .. in it"),
+        ("/./metrics", "expected a path such as /v1/metrics, without . or .. in it"),
     ):
         assert find_mistakes(write_target(metrics_path=value)) == [f"targets[0].metrics_path: {message}"], value
     for value in ("/", "/metrics", "/metrics/", "/v1/metrics", "/a%20b/metrics"):

@@ -23,7 +23,8 @@ class PromptTokens:
 def count_prompt_tokens(growth: EngineSample, now: EngineSample, version: str | None) -> PromptTokens:
     """Prompt tokens in a window by source.
 
-    `prompt_tokens_by_source` has them since 0.16. Before, cached tokens have to be subtracted from all: those of the
+    `prompt_tokens_by_source` has them since 0.16; front ends that create a series when it first counts (Rust, Ray) lack
+    sources that are 0. Before, cached tokens have to be subtracted from all: those of the
     prefix cache and those that a KV connector loaded (`external_prefix_cache_hits`, 0.12 and newer), whichever of the
     two there are. They are counted at admission and prompts at their first token.
 
@@ -32,10 +33,9 @@ def count_prompt_tokens(growth: EngineSample, now: EngineSample, version: str | 
         now: the newest sample, for the cache configuration.
         version: the server's version; None if unknown.
     """
-    if growth.prompt_tokens_computed is not None:
-        return PromptTokens(
-            growth.prompt_tokens_computed, growth.prompt_tokens_local_hits, growth.prompt_tokens_transferred
-        )
+    sources = (growth.prompt_tokens_computed, growth.prompt_tokens_local_hits, growth.prompt_tokens_transferred)
+    if any(count is not None for count in sources):
+        return PromptTokens(*(count or 0.0 for count in sources))
     if growth.prompt_tokens is None:
         return PromptTokens()
     # The counter came with 0.12; a connector of an older release leaves no trace on the page.

@@ -188,6 +188,20 @@ def test_what_is_left_out_of_pages_is_logged_once() -> None:
     assert "llm_kv_cache_usage_ratio" not in rounds_metrics[-1]
 
 
+def test_a_computed_share_above_1_is_left_out_with_a_note() -> None:
+    hits = 'vllm:prefix_cache_hits_total{engine="0",model_name="tiny"}'
+    queries = 'vllm:prefix_cache_queries_total{engine="0",model_name="tiny"}'
+    pages = [
+        f'vllm:generation_tokens_total{{engine="0",model_name="tiny"}} {count}\n{hits} {3 * count}\n{queries} {count}\n'
+        for count in (0, 100, 200, 300)
+    ]
+    rounds_metrics, logs = watch("nobody/tiny", rounds=4, pages=pages, model={"weights": "300MB"})
+    assert [line["note"] for line in logs if line["event"] == "page"] == [
+        "llm_prefix_cache_hit_ratio would be above 1 and is therefore left out"
+    ]
+    assert "llm_prefix_cache_hit_ratio" not in rounds_metrics[-1]
+
+
 def test_an_unknown_device_has_no_ceiling_and_is_logged_once() -> None:
     rounds_metrics, logs = watch("nobody/tiny", rounds=3, device={"name": "Quantum 9000"}, model={"weights": "300MB"})
     assert "llm_decode_ceiling_tokens_per_second" not in rounds_metrics[-1]

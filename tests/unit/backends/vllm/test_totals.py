@@ -112,7 +112,7 @@ def test_prefill_speed_is_unknown_if_finished_prefills_are_taken_over() -> None:
     assert measure(replace(END, prompt_tokens_transferred=500.0)).prefill_tokens_per_second is None
 
 
-OLD = {"prompt_tokens_computed": None, "request_computed_tokens": None}
+OLD = {"prompt_tokens_computed": None, "prompt_tokens_transferred": None, "request_computed_tokens": None}
 EXTERNAL = {"external_prefix_cache_hits": 1900.0}
 
 
@@ -178,6 +178,16 @@ def test_the_hit_ratio_is_that_of_the_prompts_where_the_page_has_their_sources()
     start = replace(START, prompt_tokens_local_hits=0.0)
     end = replace(END, prompt_tokens_local_hits=500.0, prompt_tokens_transferred=300.0)
     assert measure(end, start).prefix_cache_hit_ratio == 500 / 2000
+
+
+def test_a_source_that_is_missing_beside_others_was_0() -> None:
+    """Front ends that create a series when it first counts do not show sources that never did."""
+    sources = ("prompt_tokens_computed", "prompt_tokens_local_hits", "prompt_tokens_transferred")
+    for name, expected in zip(
+        sources, (PromptTokens(9, 0, 0), PromptTokens(0, 9, 0), PromptTokens(0, 0, 9)), strict=True
+    ):
+        sample = EngineSample(prompt_tokens=9.0, **{name: 9.0})  # type: ignore[arg-type]  # fields of the sample
+        assert count_prompt_tokens(sample, sample, None) == expected, name
 
 
 def test_a_hit_ratio_above_1_is_absent() -> None:

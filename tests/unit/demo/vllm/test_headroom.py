@@ -38,7 +38,7 @@ def count_preemptions(workload: Workload, blocks: int, further: float) -> tuple[
         (Workload(users=3, think_seconds=0.01, prompt=(900, 900), output=(1500, 1500), max_tokens=2000), 6400),
         (
             Workload(
-                users=2,
+                users=6,
                 think_seconds=0.01,
                 prompt=(1100, 1100),
                 output=(1400, 1400),

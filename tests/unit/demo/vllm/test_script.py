@@ -131,7 +131,7 @@ def test_the_previous_act_affects_the_state_for_a_while() -> None:
         start += act.seconds
     for name, previous, states in (
         ("paused", "a flood", [SaturationState.SHEDDING, SaturationState.DEFERRED, SaturationState.STUCK]),
-        ("nobody", "paused", [SaturationState.DEFERRED, SaturationState.HEALTHY, SaturationState.IDLE]),
+        ("nobody", "paused", [SaturationState.HEALTHY, SaturationState.IDLE]),
     ):
         offset, seconds = acts[previous][0], acts[previous][1] + acts[name][1]
         observations = observe(1, seconds, target=build_target(), offset=offset)
