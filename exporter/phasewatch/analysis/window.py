@@ -145,7 +145,7 @@ def _extend_continuity(
 ) -> Continuity:
     present = _list_counters(after)
     seen = present | continuity.seen if continuity else present
-    if continuity is None or before is None or not _covers(before, after, continuity.seen):
+    if continuity is None or before is None or not _covers(before, after, present, continuity.seen):
         return Continuity(time, {}, seen)
     corrupt = dict.fromkeys((*_find_fallen_sums(before, after), *impossible), time)
     return Continuity(continuity.since, {**continuity.corrupt, **corrupt} if corrupt else continuity.corrupt, seen)
@@ -248,11 +248,11 @@ def _has_fallen(before: EngineSample, after: EngineSample) -> bool:
     return False
 
 
-def _covers(before: EngineSample, after: EngineSample, seen: frozenset[str]) -> bool:
+def _covers(before: EngineSample, after: EngineSample, present: frozenset[str], seen: frozenset[str]) -> bool:
     """Whether a sample can be compared with the next one: it has the same metrics with the same buckets, except those
-    that the engine has never had before.
+    that the engine has never had before. `present`: the metrics of the next one.
     """
-    for name in _list_counters(after):
+    for name in present:
         old, new = getattr(before, name), getattr(after, name)
         if old is None and name in seen:
             return False

@@ -29,6 +29,10 @@ MAX_ENGINES: Final = 256
 """Models times data-parallel ranks on one page. A page with more does not come from a single server."""
 
 
+_LONGEST_UNREAD: Final = 512
+"""Characters of a series up to which it is remembered that it is not read. Those of vLLM have about a hundred."""
+
+
 class PageReader:
     """Parses the pages of one server. Series are cached from page to page, so that labels are parsed once.
 
@@ -83,6 +87,8 @@ class PageReader:
             series = self._by_text.get(series_text)
             if series is None:
                 if not is_read(line, self._table):
+                    if 0 < len(series_text) <= _LONGEST_UNREAD:
+                        by_text[series_text] = NOT_READ
                     continue
                 series_text, value_text = split_line(line, number)
                 series = self._find(series_text, number, first_seen)
