@@ -4,7 +4,8 @@ A source in alerts/alerts is a rule file of Prometheus whose text is kept as it 
 
 - `dashboard: BOARD`, which becomes the annotations `runbook_url` and `dashboard` (links.build_dashboard_path);
 - `${advice.NAME.change[0]}`, which becomes the words of phasewatch.analysis.advice, so that alerts, runbooks and pages
-  advise the same. NAME is a state, a complaint or a finding about Ollama; the field is `change` or `avoid`.
+  advise the same. NAME is a state, a complaint or a finding about Ollama; the field is `change` or `avoid`, or `remedy`
+  for a change whose cause the text has named already.
 - `${advice.of_state}`, which begins a choice by `.Labels.state` between the states that need a change, each with its
   title and first remedies. The source goes on with `{{ else }}` and `{{ end }}`.
 
@@ -15,12 +16,13 @@ and a page in docs/runbooks.
 import re
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from alerts.generate.links import build_dashboard_path, build_runbook_url
 from phasewatch.analysis.advice.complaints import COMPLAINTS
 from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
-from phasewatch.analysis.advice.remedy import Advice, list_words
+from phasewatch.analysis.advice.remedy import Advice, Remedy, list_words
 from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.base.errors import ConfigError, Problem
 
@@ -48,7 +50,7 @@ _REMEDIES: Final = 2
 _ALERT: Final = re.compile(r"^      - alert: (\w+)$", re.MULTILINE)
 _BOARD: Final = re.compile(r"^( +)dashboard: (.+)$", re.MULTILINE)
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
-_WORDS: Final = re.compile(r"advice\.(\w+)\.(change|avoid)\[(\d+)\]")
+_WORDS: Final = re.compile(r"advice\.(\w+)\.(change|avoid|remedy)\[(\d+)\]")
 
 _ADVICE: Final[Mapping[str, Advice]] = {
     **{state.value: advice for state, advice in ADVICE.items()},
@@ -115,10 +117,16 @@ def _find_words(placeholder: str) -> str:
     parts = _WORDS.fullmatch(placeholder)
     if parts is not None and parts[1] in _ADVICE:
         advice = _ADVICE[parts[1]]
-        sentences = list_words(advice.change if parts[2] == "change" else advice.avoid)
+        sentences = list_words(_select_remedies(advice, parts[2]))
         if int(parts[3]) < len(sentences):
             return sentences[int(parts[3])]
     raise ValueError(f"no advice is called ${{{placeholder}}}; expected one such as ${{advice.stuck.change[0]}}")
+
+
+def _select_remedies(advice: Advice, field: str) -> tuple[Remedy, ...]:
+    if field == "remedy":
+        return tuple(replace(remedy, cause=None) for remedy in advice.change)
+    return advice.change if field == "change" else advice.avoid
 
 
 def _choose_by_state() -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from prometheus_client import REGISTRY
 
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_remedies
+from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_cause
 from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
 from phasewatch.analysis.advice.remedy import Advice, Cause, list_words
 from phasewatch.analysis.advice.states import ADVICE
@@ -62,10 +62,8 @@ WORDS: Final[Mapping[str, Advice]] = {
     "LLMInterTokenLatencyBudgetBurn": SLOW_STREAM,
     "LLMTimeToFirstTokenBudgetBurn": SLOW_FIRST_TOKEN,
     # One complaint, two alerts: each has the remedies for its own part of the time.
-    "LLMTimeToFirstTokenHighQueue": replace(SLOW_FIRST_TOKEN, change=select_remedies(SLOW_FIRST_TOKEN, Cause.QUEUE)),
-    "LLMTimeToFirstTokenHighPrefill": replace(
-        SLOW_FIRST_TOKEN, change=select_remedies(SLOW_FIRST_TOKEN, Cause.PREFILL)
-    ),
+    "LLMTimeToFirstTokenHighQueue": select_cause(SLOW_FIRST_TOKEN, Cause.QUEUE),
+    "LLMTimeToFirstTokenHighPrefill": select_cause(SLOW_FIRST_TOKEN, Cause.PREFILL),
     "LLMModelPartlyOnCpu": OLLAMA_ADVICE["partial_offload"],
 }
 """Alerts about something that the table of advice knows."""
@@ -133,6 +131,12 @@ def test_every_runbook_has_the_same_headings_in_the_same_order_and_none_is_empty
     for name, text in RUNBOOKS.items():
         assert re.findall(r"^##+ (.+)$", FENCE.sub("", text), re.MULTILINE) == HEADINGS, name
         assert all(section(text, heading) for heading in HEADINGS), name
+
+
+def test_no_runbook_says_a_paragraph_twice() -> None:
+    for name, text in RUNBOOKS.items():
+        paragraphs = text.split("\n\n")
+        assert len(paragraphs) == len(set(paragraphs)), name
 
 
 def test_what_to_change_and_what_not_to_do_are_lists() -> None:

@@ -233,7 +233,7 @@ def test_open_details_and_focus_survive_changes_of_state_and_moved_cards(visit: 
         opened.locator("summary").click()
         show(SaturationState.HEALTHY, SaturationState.STUCK)
         seen.wait()
-        seen.shows("Take it out of the load balancer")
+        seen.shows("Take the server out of the load balancer")
         shown.targets = shown.targets[::-1]
         seen.wait()
         seen.page.locator("article:first-child", has_text="model-1").wait_for()
@@ -254,7 +254,7 @@ def test_advice_is_replaced_when_the_state_changes(visit: Open) -> None:
         seen.shows("--gpu-memory-utilization")
         shown.targets = (replace(UP, engines=(replace(KNOWN, state=SaturationState.STUCK),)),)
         seen.wait()
-        seen.shows("Take it out of the load balancer")
+        seen.shows("Take the server out of the load balancer")
         assert seen.page.locator("details").count() == 1
 
 

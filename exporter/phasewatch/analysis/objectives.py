@@ -39,11 +39,13 @@ class Verdict:
     Attributes:
         met: whether it is.
         value: the figure that decided: seconds of a latency, or tokens per second of a stream.
+        objective: what it is compared with, in the same unit.
         order: order of the quantile that decided (0 to 1); None for a mean.
     """
 
     met: bool
     value: float
+    objective: float
     order: float | None = None
 
 
@@ -80,7 +82,7 @@ def _judge_quantile(latency: Distribution, order: float, objective: float) -> Ve
     quantile = dict(latency.quantiles).get(order)
     if quantile is None or not _decides(quantile, objective):
         return None
-    return Verdict(quantile.value <= objective, quantile.value, order)
+    return Verdict(quantile.value <= objective, quantile.value, objective, order)
 
 
 def _decides(quantile: Quantile, objective: float) -> bool:
@@ -91,4 +93,4 @@ def _decides(quantile: Quantile, objective: float) -> bool:
 
 
 def _judge_speed(speed: float | None, objective: float | None) -> Verdict | None:
-    return None if speed is None or objective is None else Verdict(speed >= objective, speed)
+    return None if speed is None or objective is None else Verdict(speed >= objective, speed, objective)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -129,7 +130,8 @@ def advised_steps() -> Iterator[tuple[str, str]]:
     for remedy in list_words(SLOW_FIRST_TOKEN.change)[2:4]:
         yield "LLMTimeToFirstTokenHighPrefill", remedy
     yield "LLMTimeToFirstTokenBudgetBurn", step(SLOW_FIRST_TOKEN, 2)
-    for remedy in list_words(SLOW_STREAM.change)[:6]:
+    # Each stands behind its cause.
+    for remedy in list_words(tuple(replace(remedy, cause=None) for remedy in SLOW_STREAM.change))[:6]:
         yield "LLMInterTokenLatencyHigh", remedy
     for remedy in list_words(SLOW_STREAM.change)[:3]:
         yield "LLMInterTokenLatencyBudgetBurn", remedy

@@ -77,7 +77,7 @@ def test_the_first_token_is_judged_by_its_95th_percentile() -> None:
     for p95, met in ((Quantile(2.4, 1.0, 2.5), True), (Quantile(2.6, 2.5, 5.0), False)):
         latencies = Latencies(time_to_first_token=Distribution(1.0, ((0.95, p95), (0.99, LAST))))
         assert judge_objectives(latencies, Phases(), SETTINGS) == {
-            Objective.TIME_TO_FIRST_TOKEN: Verdict(met, p95.value, 0.95)
+            Objective.TIME_TO_FIRST_TOKEN: Verdict(met, p95.value, 2.5, 0.95)
         }
 
 
@@ -85,6 +85,6 @@ def test_the_first_token_is_judged_by_its_95th_percentile() -> None:
 def test_the_speed_of_a_stream_is_judged_where_an_objective_is_set(speed: float, met: bool) -> None:
     phases = Phases(decode_tokens_per_second=speed)
     assert judge_objectives(Latencies(), phases, ObjectiveSettings(0.3, 2.5, 20.0)) == {
-        Objective.DECODE_TOKENS_PER_SECOND: Verdict(met, speed)
+        Objective.DECODE_TOKENS_PER_SECOND: Verdict(met, speed, 20.0)
     }
     assert judge_objectives(Latencies(), phases, SETTINGS) == {}

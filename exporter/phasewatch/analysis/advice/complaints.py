@@ -1,9 +1,19 @@
 """Advice on what users complain about, a slow first token and slow tokens, with the causes of each."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from phasewatch.analysis.advice.remedy import Advice, Cause, Condition, Remedy
+from phasewatch.analysis.advice.remedy import (
+    CACHE_QUANTISATION,
+    PREFILL_COMPUTE,
+    PREFIX_SHARING,
+    WEIGHT_QUANTISATION,
+    Advice,
+    Cause,
+    Condition,
+    Remedy,
+)
 
 SLOW_FIRST_TOKEN: Final = Advice(
     "The first token is slow",
@@ -15,7 +25,9 @@ SLOW_FIRST_TOKEN: Final = Advice(
             cause=Cause.QUEUE,
         ),
         Remedy(
-            "shorten prompts, put what they share at their beginning, and keep prefix caching on.", cause=Cause.PREFILL
+            "shorten prompts, put what they share at their beginning, and keep prefix caching on.",
+            raises=frozenset({PREFIX_SHARING}),
+            cause=Cause.PREFILL,
         ),
         Remedy(
             "raise --max-num-batched-tokens for more prompt tokens a step.",
@@ -24,9 +36,20 @@ SLOW_FIRST_TOKEN: Final = Advice(
             conditions=(Condition.TOKENS_FAST, Condition.CACHE_FREE),
             cause=Cause.PREFILL,
         ),
-        Remedy("use faster devices, or prefill on servers of its own.", restart=True, cause=Cause.PREFILL),
+        Remedy(
+            "use faster devices, or prefill on servers of its own.",
+            restart=True,
+            raises=frozenset({PREFILL_COMPUTE}),
+            cause=Cause.PREFILL,
+        ),
     ),
-    (Remedy("Do not quantise the weights for this alone: prefill is limited by compute, decode by memory."),),
+    (
+        Remedy(
+            "do not quantise the weights for the first token: prefill is limited by compute, decode by memory.",
+            raises=frozenset({WEIGHT_QUANTISATION}),
+            cause=Cause.PREFILL,
+        ),
+    ),
 )
 
 SLOW_STREAM: Final = Advice(
@@ -49,10 +72,16 @@ SLOW_STREAM: Final = Advice(
             cause=Cause.MANY_STREAMS,
         ),
         Remedy("shorten prompts and answers.", cause=Cause.LONG_CONTEXTS),
-        Remedy("quantise the KV cache (--kv-cache-dtype fp8).", restart=True, cause=Cause.LONG_CONTEXTS),
+        Remedy(
+            "quantise the KV cache (--kv-cache-dtype fp8).",
+            restart=True,
+            raises=frozenset({CACHE_QUANTISATION}),
+            cause=Cause.LONG_CONTEXTS,
+        ),
         Remedy(
             "quantise weights, use speculative decoding or a device with more memory bandwidth.",
             restart=True,
+            raises=frozenset({WEIGHT_QUANTISATION}),
             cause=Cause.FEW_STREAMS,
         ),
         Remedy("follow the advice for the state Preempting.", cause=Cause.PREEMPTIONS),
@@ -69,6 +98,12 @@ SLOW_STREAM: Final = Advice(
 COMPLAINTS: Final[Mapping[str, Advice]] = {"slow_first_token": SLOW_FIRST_TOKEN, "slow_stream": SLOW_STREAM}
 
 
-def select_remedies(complaint: Advice, cause: Cause | None) -> tuple[Remedy, ...]:
-    """The remedies of a complaint that help with one cause, and those that help with any; all without a cause."""
-    return tuple(remedy for remedy in complaint.change if cause is None or remedy.cause in {None, cause})
+def select_cause(complaint: Advice, cause: Cause | None) -> Advice:
+    """A complaint with the remedies that help with one cause or with any; whole without a cause."""
+    if cause is None:
+        return complaint
+    change, avoid = (
+        tuple(remedy for remedy in remedies if remedy.cause in {None, cause})
+        for remedies in (complaint.change, complaint.avoid)
+    )
+    return replace(complaint, change=change, avoid=avoid)

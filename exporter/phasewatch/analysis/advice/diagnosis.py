@@ -2,24 +2,34 @@
 
 A state says why requests wait, not whether tokens come fast enough. If an objective is missed, the words name the
 symptom, its likely cause, and the remedies for that cause. Where two remedies pull a flag in opposite directions, the
-faster token wins: remedies that hold only while inter-token latency is within its objective are left out.
+faster token wins: remedies that hold only while inter-token latency is within its objective are left out. A warning of
+what another remedy asks for is left out too, and so is a symptom's remedy that the state's advice has already.
 
 Pure: the same figures give the same words.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_remedies
-from phasewatch.analysis.advice.remedy import NOTHING_KNOWN, Advice, Cause, Condition, Known, Remedy, list_words
+from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_cause
+from phasewatch.analysis.advice.remedy import (
+    NOTHING_KNOWN,
+    Advice,
+    Cause,
+    Condition,
+    Known,
+    Remedy,
+    list_applicable,
+    list_words,
+    pull_alike,
+)
 from phasewatch.analysis.advice.states import ADVICE, choose_advice
 from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.objectives import Objective, Verdict
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.base.units import format_duration
 
 STALLING_RATIO: Final = 3.0
 """p99 / mean of inter-token latency from which single steps are long rather than all: those with prompts."""
@@ -80,12 +90,11 @@ _SLOW_TOKENS: Final = "slow tokens"
 
 @dataclass(frozen=True, slots=True)
 class _Symptom:
-    """Something that users notice: its title and meaning as words, and the remedies for its cause."""
+    """Something that users notice: its title and meaning as words, and the advice for its cause."""
 
     title: str
     meaning: str
-    change: tuple[Remedy, ...]
-    avoid: tuple[Remedy, ...] = ()
+    advice: Advice
 
 
 def describe_advice(advice: Advice, known: Known = NOTHING_KNOWN) -> Diagnosis:
@@ -108,15 +117,17 @@ def diagnose(state: SaturationState, figures: Figures, *, asleep: bool, version:
     symptoms = [] if state in _UNRELATED or advice is not ADVICE[state] else _find_symptoms(figures, queued=queued)
     if not symptoms:
         return describe_advice(advice, known)
-    change = [remedy for symptom in symptoms for remedy in symptom.change]
-    avoid = [remedy for symptom in symptoms for remedy in symptom.avoid]
+    change = _list_additional([symptom.advice.change for symptom in symptoms], advice.change, known)
+    avoid = _list_additional([symptom.advice.avoid for symptom in symptoms], advice.avoid, known)
     # Slow tokens are felt by everybody who is served; a late first token comes of what the state names.
     tokens_first = symptoms[0].title == _SLOW_TOKENS
+    remedies = _select_distinct((*change, *advice.change) if tokens_first else (*advice.change, *change), known)
+    warnings = [warning for warning in (*avoid, *advice.avoid) if not any(pull_alike(warning, one) for one in remedies)]
     return Diagnosis(
         title=f"{advice.title}, {'' if queued else 'but '}{' and '.join(symptom.title for symptom in symptoms)}",
         meaning=" ".join((advice.meaning, *(symptom.meaning for symptom in symptoms))),
-        change=_list_distinct([*change, *advice.change] if tokens_first else [*advice.change, *change], known),
-        avoid=_list_distinct([*avoid, *advice.avoid], known),
+        change=list_words(remedies, known),
+        avoid=list_words(tuple(dict.fromkeys(warnings)), known),
         missed=True,
     )
 
@@ -129,7 +140,7 @@ def _find_symptoms(figures: Figures, *, queued: bool) -> list[_Symptom]:
     if tokens:
         cause = find_token_cause(figures)
         meaning = " ".join((*tokens, f"Likely cause: {_TOKEN_CAUSES[cause]}."))
-        symptoms.append(_Symptom(_SLOW_TOKENS, meaning, _list_token_remedies(cause), SLOW_STREAM.avoid))
+        symptoms.append(_Symptom(_SLOW_TOKENS, meaning, _choose_token_advice(cause)))
     if Objective.TIME_TO_FIRST_TOKEN in missed:
         verdict = _describe_verdict(Objective.TIME_TO_FIRST_TOKEN, missed[Objective.TIME_TO_FIRST_TOKEN])
         symptoms.append(_describe_first_token(verdict, find_first_token_cause(figures.latencies), queued=queued))
@@ -137,16 +148,18 @@ def _find_symptoms(figures: Figures, *, queued: bool) -> list[_Symptom]:
 
 
 def _describe_first_token(verdict: str, cause: Cause | None, *, queued: bool) -> _Symptom:
-    change = select_remedies(SLOW_FIRST_TOKEN, cause)
+    advice = select_cause(SLOW_FIRST_TOKEN, cause)
     if cause is Cause.QUEUE:
-        # The advice on the state says what to do about a queue; one that is gone again was a burst.
-        change = tuple(remedy for remedy in change if remedy.at_once)
+        # The advice on the state says what to do about a queue; one that has drained was a burst.
+        advice = replace(advice, change=tuple(remedy for remedy in advice.change if remedy.at_once))
         part = (
-            " Most of it is queue." if queued else " Most of it is queue that is gone by now: requests come in bursts."
+            " Most of that is time in the queue."
+            if queued
+            else " Most of that was time in a queue that has since drained: requests come in bursts."
         )
     else:
-        part = "" if cause is None else " Most of it is prefill."
-    return _Symptom("a slow first token", verdict + part, change)
+        part = "" if cause is None else " Most of that is prefill."
+    return _Symptom("a slow first token", verdict + part, advice)
 
 
 def find_token_cause(figures: Figures) -> Cause:
@@ -182,11 +195,11 @@ _TOKEN_CAUSES: Final[Mapping[Cause, str]] = {
 }
 
 
-def _list_token_remedies(cause: Cause) -> tuple[Remedy, ...]:
-    """The remedies for slow tokens; those against preemptions stand in the advice on that state."""
+def _choose_token_advice(cause: Cause) -> Advice:
+    """The advice on slow tokens; what to change against preemptions stands in the advice on that state."""
     if cause is Cause.PREEMPTIONS:
-        return ADVICE[SaturationState.PREEMPTING].change
-    return select_remedies(SLOW_STREAM, cause)
+        return replace(SLOW_STREAM, change=ADVICE[SaturationState.PREEMPTING].change)
+    return select_cause(SLOW_STREAM, cause)
 
 
 def _find_known(advice: Advice, figures: Figures, version: str | None) -> Known:
@@ -198,16 +211,34 @@ def _find_known(advice: Advice, figures: Figures, version: str | None) -> Known:
     return Known(version, advice.holds | {Condition.TOKENS_FAST if fast else Condition.TOKENS_SLOW})
 
 
-def _list_distinct(remedies: list[Remedy], known: Known) -> tuple[str, ...]:
-    """The words of each remedy once. Of several that help at once the first one is enough."""
+def _list_additional(
+    remedies: list[tuple[Remedy, ...]], of_state: tuple[Remedy, ...], known: Known
+) -> tuple[Remedy, ...]:
+    """The remedies of symptoms that the state's advice does not have already, for the same thing in the same direction."""
+    present = list_applicable(of_state, known)
+    return tuple(
+        remedy for part in remedies for remedy in part if not any(pull_alike(remedy, other) for other in present)
+    )
+
+
+def _select_distinct(remedies: tuple[Remedy, ...], known: Known) -> tuple[Remedy, ...]:
+    """Each remedy that applies once. Of several that help at once the first one is enough."""
     at_once = [remedy for remedy in remedies if remedy.at_once][:1]
     others = [remedy for remedy in remedies if not remedy.at_once]
-    return tuple(dict.fromkeys(list_words((*at_once, *others), known)))
+    return tuple(dict.fromkeys(list_applicable((*at_once, *others), known)))
 
 
 def _describe_verdict(objective: Objective, verdict: Verdict) -> str:
-    """What was measured, as a sentence."""
+    """What was measured beside what it is compared with, as a sentence."""
     if objective is Objective.DECODE_TOKENS_PER_SECOND:
-        return f"A stream gets {verdict.value:.1f} tokens per second, less than its objective."
+        return f"A stream gets {verdict.value:.1f} tokens per second; the objective is {verdict.objective:g}."
     name = "inter-token latency" if objective is Objective.INTER_TOKEN_LATENCY else "time to first token"
-    return f"p{100 * (verdict.order or 0.0):g} of {name} is {format_duration(verdict.value)}, beyond its objective."
+    value, limit = (_format_seconds(seconds) for seconds in (verdict.value, verdict.objective))
+    return f"p{100 * (verdict.order or 0.0):g} {name} is {value}; the objective is {limit}."
+
+
+def _format_seconds(seconds: float) -> str:
+    """A latency with three digits, in ms below a second, so that it differs visibly from its objective."""
+    if seconds < 0.9995:  # noqa: PLR2004  # what is not rounded to 1 s
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"  # noqa: PLR2004  # three digits

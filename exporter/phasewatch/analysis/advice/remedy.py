@@ -49,6 +49,14 @@ class Cause(StrEnum):
     PREEMPTIONS = "Preemptions"
 
 
+CACHE_MEMORY: Final = "memory of the KV cache"
+CACHE_QUANTISATION: Final = "quantisation of the KV cache"
+WEIGHT_QUANTISATION: Final = "quantisation of the weights"
+PREFIX_SHARING: Final = "tokens that prompts share at their beginning"
+PREFILL_COMPUTE: Final = "compute for prefill"
+AIMS: Final = frozenset({CACHE_MEMORY, CACHE_QUANTISATION, WEIGHT_QUANTISATION, PREFIX_SHARING, PREFILL_COMPUTE})
+"""What remedies raise or lower by several flags, or by none: settings in a wider sense."""
+
 RELEASES: Final[Mapping[str, tuple[int, int]]] = {
     "--watermark": (0, 24),
     # 0.24 to 0.32 have the flag too, but only data-parallel mixtures of experts obey it.
@@ -73,9 +81,9 @@ class Remedy:
     Attributes:
         text: what to do, as sentences; the first word is lower case if other words come before it.
         at_once: whether it helps at once; the words say so.
-        restart: whether the server has to be restarted for it.
-        raises: flags and settings whose value goes up.
-        lowers: flags and settings whose value goes down.
+        restart: whether the server has to be restarted for it; the words say so.
+        raises: flags, settings and `AIMS` that go up.
+        lowers: flags, settings and `AIMS` that go down.
         conditions: what has to hold; the words name them.
         cause: the cause that it is about; None if it helps with any.
     """
@@ -124,9 +132,19 @@ class Known:
 NOTHING_KNOWN: Final = Known()
 
 
+def pull_alike(one: Remedy, other: Remedy) -> bool:
+    """Whether two remedies move something in the same direction."""
+    return bool(one.raises & other.raises or one.lowers & other.lowers)
+
+
+def list_applicable(remedies: tuple[Remedy, ...], known: Known) -> tuple[Remedy, ...]:
+    """The remedies that apply: their conditions do not fail, and the server has their flags."""
+    return tuple(remedy for remedy in remedies if _applies(remedy, known))
+
+
 def list_words(remedies: tuple[Remedy, ...], known: Known = NOTHING_KNOWN) -> tuple[str, ...]:
-    """The words of each remedy that applies: its conditions do not fail, and the server has its flags."""
-    return tuple(_phrase(remedy, known) for remedy in remedies if _applies(remedy, known))
+    """The words of each remedy that applies."""
+    return tuple(_phrase(remedy, known) for remedy in list_applicable(remedies, known))
 
 
 def find_flags(text: str) -> frozenset[str]:
@@ -153,7 +171,7 @@ def _phrase(remedy: Remedy, known: Known) -> str:
     separator = ": " if remedy.at_once or remedy.cause is not None else ", "
     words = f"{', '.join(parts)}{separator}{text}" if parts else text
     words = words[0].upper() + words[1:]
-    return f"{words} Needs a restart." if remedy.restart else words
+    return f"{words} Needs a restart." if remedy.restart and "restart" not in words.lower() else words
 
 
 def _name_releases(text: str) -> str:

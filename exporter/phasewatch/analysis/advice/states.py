@@ -3,18 +3,25 @@
 from collections.abc import Mapping
 from typing import Final
 
-from phasewatch.analysis.advice.remedy import Advice, Condition, Remedy
+from phasewatch.analysis.advice.remedy import (
+    CACHE_MEMORY,
+    CACHE_QUANTISATION,
+    PREFILL_COMPUTE,
+    PREFIX_SHARING,
+    WEIGHT_QUANTISATION,
+    Advice,
+    Condition,
+    Remedy,
+)
 from phasewatch.analysis.saturation import SaturationState
 
-_HELD_BACK: Final = (
-    "above 1 it holds prompts back while slots and cache are free. Set it back to 1 unless that is intended."
-)
+_HELD_BACK: Final = "look at --prefill-schedule-interval: above 1 it holds prompts back while slots and cache are free. Set it back to 1 unless that is intended."
 
 ADVICE: Final[Mapping[SaturationState, Advice]] = {
     SaturationState.IDLE: Advice("Idle", "No request runs or waits, and none did a moment ago."),
     SaturationState.HEALTHY: Advice(
         "No queue",
-        "Requests are served as they come; what waits does not wait for long. This says nothing about how fast tokens come: the objectives do.",
+        "Requests are served as they come; what waits does not wait for long. It says nothing about speed; see the objectives.",
     ),
     SaturationState.KV_CACHE_FULL: Advice(
         "KV cache full",
@@ -24,14 +31,22 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
             Remedy(
                 "Give the cache more memory: raise --gpu-memory-utilization, if nothing else needs the device.",
                 restart=True,
-                raises=frozenset({"--gpu-memory-utilization"}),
+                raises=frozenset({"--gpu-memory-utilization", CACHE_MEMORY}),
             ),
-            Remedy("Make each token smaller: --kv-cache-dtype fp8 halves it.", restart=True),
-            Remedy("Let prompts share their beginning, and keep prefix caching on: it holds what they share once."),
+            Remedy(
+                "Make each token smaller: --kv-cache-dtype fp8 halves it.",
+                restart=True,
+                raises=frozenset({CACHE_QUANTISATION}),
+            ),
+            Remedy(
+                "Start prompts alike and keep prefix caching on: the shared part is stored once.",
+                raises=frozenset({PREFIX_SHARING}),
+            ),
             Remedy(
                 "Make the weights smaller: a quantised model leaves more memory for the cache. Or use more devices, with "
                 "--tensor-parallel-size.",
                 restart=True,
+                raises=frozenset({WEIGHT_QUANTISATION, CACHE_MEMORY}),
             ),
             Remedy(
                 "Limit what one request may hold: lower --max-model-len.",
@@ -64,7 +79,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
             Remedy(
                 "Give the cache more memory: raise --gpu-memory-utilization, or use --kv-cache-dtype fp8 or quantised weights.",
                 restart=True,
-                raises=frozenset({"--gpu-memory-utilization"}),
+                raises=frozenset({"--gpu-memory-utilization", CACHE_MEMORY, CACHE_QUANTISATION, WEIGHT_QUANTISATION}),
             ),
             Remedy(
                 "Limit what one request may grow to: lower --max-model-len.",
@@ -86,8 +101,8 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         (
             Remedy("send less, or add a replica.", at_once=True),
             Remedy(
-                "raise --max-num-seqs. While llm_kv_cache_headroom_requests is above 0, the cache has room for all that wait, for "
-                "their whole life, and for that many more. Each more request in a batch slows all of them a little.",
+                "raise --max-num-seqs. While llm_kv_cache_headroom_requests is above 0, the cache can hold all that wait, and "
+                "that many more, until they finish. Each more request in a batch slows all of them a little.",
                 restart=True,
                 raises=frozenset({"--max-num-seqs"}),
                 conditions=(Condition.CACHE_FREE, Condition.TOKENS_FAST),
@@ -99,7 +114,12 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
                 conditions=(Condition.CACHE_FREE, Condition.TOKENS_FAST),
             ),
         ),
-        (Remedy("Do not give the KV cache more memory for this: it is not what they wait for."),),
+        (
+            Remedy(
+                "Do not give the KV cache more memory to shorten the queue: it is not what they wait for.",
+                raises=frozenset({CACHE_MEMORY}),
+            ),
+        ),
         frozenset({Condition.SLOTS_TAKEN, Condition.CACHE_FREE}),
     ),
     SaturationState.PREFILL_LIMITED: Advice(
@@ -108,18 +128,26 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         (
             Remedy("send less, shorten prompts, or add a replica.", at_once=True),
             Remedy(
-                f"Look at --prefill-schedule-interval first: {_HELD_BACK}",
+                _HELD_BACK,
                 restart=True,
                 lowers=frozenset({"--prefill-schedule-interval"}),
+                conditions=(Condition.TOKENS_FAST,),
             ),
-            Remedy("Compute less: keep prefix caching on, and put what prompts share at their beginning."),
+            Remedy(
+                "Compute less: keep prefix caching on, and put what prompts share at their beginning.",
+                raises=frozenset({PREFIX_SHARING}),
+            ),
             Remedy(
                 "raise --max-num-batched-tokens for more prompt tokens a step; streams then stall longer in each.",
                 restart=True,
                 raises=frozenset({"--max-num-batched-tokens"}),
                 conditions=(Condition.TOKENS_FAST, Condition.CACHE_FREE),
             ),
-            Remedy("Use faster devices, or prefill on servers of its own (disaggregated prefill).", restart=True),
+            Remedy(
+                "Use faster devices, or prefill on servers of its own (disaggregated prefill).",
+                restart=True,
+                raises=frozenset({PREFILL_COMPUTE}),
+            ),
         ),
         (
             Remedy(
@@ -127,7 +155,10 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
                 raises=frozenset({"--max-num-seqs"}),
                 conditions=(Condition.SLOTS_FREE,),
             ),
-            Remedy("Do not quantise the KV cache for this: prefill is limited by compute."),
+            Remedy(
+                "Do not quantise the KV cache to shorten the queue: prefill is limited by compute.",
+                raises=frozenset({CACHE_QUANTISATION}),
+            ),
         ),
         frozenset({Condition.SLOTS_FREE, Condition.CACHE_FREE}),
     ),
@@ -147,9 +178,10 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
             ),
             Remedy("Grammar: keep schemas few and small; each new one is compiled first."),
             Remedy(
-                f"Slots and cache are free: look at --prefill-schedule-interval; {_HELD_BACK}",
+                _HELD_BACK,
                 restart=True,
                 lowers=frozenset({"--prefill-schedule-interval"}),
+                conditions=(Condition.TOKENS_FAST,),
             ),
             Remedy(
                 "None of these: the scheduler may admit nothing more. Keep its log, record it (phasewatch record), and "
@@ -157,19 +189,25 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
                 restart=True,
             ),
         ),
-        (Remedy("Do not change --max-num-seqs or memory for this: capacity is there."),),
+        (
+            Remedy(
+                "Do not change --max-num-seqs or the memory of the KV cache to shorten the queue: capacity is there.",
+                raises=frozenset({"--max-num-seqs", CACHE_MEMORY}),
+                lowers=frozenset({"--max-num-seqs", CACHE_MEMORY}),
+            ),
+        ),
     ),
     SaturationState.STUCK: Advice(
         "Stuck",
         "Requests run or wait, and no counter of work has moved for half a minute: the server is paused or asleep, or its scheduler or a device hangs. /health says 200 all the same.",
         (
-            Remedy("take it out of the load balancer.", at_once=True),
+            Remedy("take the server out of the load balancer.", at_once=True),
             Remedy(
                 "Asleep or paused on purpose: wake it up (/wake_up) or resume it (/resume); both endpoints exist only with VLLM_SERVER_DEV_MODE=1."
             ),
             Remedy(
-                "Otherwise keep its log, record it (phasewatch record) and restart it. If running and deferred requests "
-                "together have reached --max-num-seqs, its scheduler is wedged (vllm-project/vllm#53130), and only that helps.",
+                "Otherwise it hangs: keep its log, record it (phasewatch record) and restart it. If running and deferred "
+                "requests together have reached --max-num-seqs, its scheduler is wedged (vllm-project/vllm#53130).",
                 restart=True,
             ),
         ),
@@ -177,7 +215,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
     ),
     SaturationState.SHEDDING: Advice(
         "Shedding load",
-        "The server answers 503 to new requests because those it holds, waiting and running together, have reached --max-num-queued-reqs, or their prompts --max-num-queued-tokens. What it refuses is in no other metric.",
+        'The server answers 503 to new requests because those it holds, waiting and running together, have reached --max-num-queued-reqs, or their prompts --max-num-queued-tokens. Refused requests are never queued; llm_http_requests_per_second{status="5xx"} and llm_request_error_ratio show them.',
         (
             Remedy("add replicas, or send less.", at_once=True),
             Remedy("Find the real bottleneck (slots, KV cache or prefill) as for the other states."),

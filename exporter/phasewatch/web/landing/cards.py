@@ -135,7 +135,11 @@ def _render_figures(engine: EngineSnapshot) -> Iterator[str]:
             ("Since last token", _format_seconds(engine.token_stall_seconds, 1)),
             ("Room for more requests", format_number(engine.load.kv_cache_headroom_requests, 0)),
         ],
-        titles={"Room for more requests": "how many more requests fit into the KV cache for their whole life"},
+        titles={
+            "Room for more requests": (
+                "how many more requests fit into the KV cache until they finish, beyond those that run and wait"
+            )
+        },
     )
 
 

@@ -1,7 +1,8 @@
 """Diagnoses: the state of an engine and what its users notice, with the cause and without contradictions."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 from typing import Final
 
 from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM
@@ -14,7 +15,7 @@ from phasewatch.analysis.advice.diagnosis import (
     find_first_token_cause,
     find_token_cause,
 )
-from phasewatch.analysis.advice.remedy import Cause, Known, list_words
+from phasewatch.analysis.advice.remedy import Cause, Known, Remedy, list_words, pull_alike
 from phasewatch.analysis.advice.states import ADVICE, ASLEEP
 from phasewatch.analysis.distribution import Distribution
 from phasewatch.analysis.latency import Latencies
@@ -24,10 +25,10 @@ from phasewatch.analysis.quantiles import Quantile
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.saturation import SaturationState
 
-SLOW_TOKENS: Final = {Objective.INTER_TOKEN_LATENCY: Verdict(met=False, value=8.0, order=0.99)}
-SLOW_FIRST: Final = {Objective.TIME_TO_FIRST_TOKEN: Verdict(met=False, value=12.0, order=0.95)}
-SLOW_STREAMS: Final = {Objective.DECODE_TOKENS_PER_SECOND: Verdict(met=False, value=3.25)}
-FAST_TOKENS: Final = {Objective.INTER_TOKEN_LATENCY: Verdict(met=True, value=0.05, order=0.99)}
+SLOW_TOKENS: Final = {Objective.INTER_TOKEN_LATENCY: Verdict(met=False, value=8.0, objective=0.3, order=0.99)}
+SLOW_FIRST: Final = {Objective.TIME_TO_FIRST_TOKEN: Verdict(met=False, value=12.0, objective=2.5, order=0.95)}
+SLOW_STREAMS: Final = {Objective.DECODE_TOKENS_PER_SECOND: Verdict(met=False, value=3.25, objective=20.0)}
+FAST_TOKENS: Final = {Objective.INTER_TOKEN_LATENCY: Verdict(met=True, value=0.05, objective=0.3, order=0.99)}
 NOTHING: Final = Figures({}, Latencies(), Phases(), Load())
 PROMPTS: Final = Figures(
     SLOW_TOKENS,
@@ -53,7 +54,7 @@ def test_without_a_missed_objective_the_words_are_those_of_the_state() -> None:
 def test_no_queue_beside_slow_tokens_names_symptom_cause_and_remedy() -> None:
     diagnosis = look(SaturationState.HEALTHY, PROMPTS)
     assert diagnosis.title == "No queue, but slow tokens"
-    assert "p99 of inter-token latency is 8s, beyond its objective." in diagnosis.meaning
+    assert "p99 inter-token latency is 8 s; the objective is 300 ms." in diagnosis.meaning
     assert "Likely cause: prompts that are computed in the same steps." in diagnosis.meaning
     assert diagnosis.change[0].startswith("At once: ")
     assert any("lower --max-num-batched-tokens" in words for words in diagnosis.change)
@@ -64,7 +65,7 @@ def test_no_queue_beside_slow_tokens_names_symptom_cause_and_remedy() -> None:
 def test_a_slow_stream_is_a_symptom_of_its_own_objective() -> None:
     diagnosis = look(SaturationState.HEALTHY, replace(PROMPTS, objectives=SLOW_STREAMS))
     assert diagnosis.title == "No queue, but slow tokens"
-    assert "A stream gets 3.2 tokens per second, less than its objective." in diagnosis.meaning
+    assert "A stream gets 3.2 tokens per second; the objective is 20." in diagnosis.meaning
 
 
 def test_a_missed_objective_always_has_something_to_change() -> None:
@@ -81,7 +82,7 @@ def test_a_slow_first_token_is_told_by_its_larger_part() -> None:
     figures = Figures(SLOW_FIRST, Latencies(queue=Distribution(1.0), prefill=Distribution(9.0)), Phases(), Load())
     diagnosis = look(SaturationState.HEALTHY, figures)
     assert diagnosis.title == "No queue, but a slow first token"
-    assert "Most of it is prefill." in diagnosis.meaning
+    assert "Most of that is prefill." in diagnosis.meaning
     assert any(words.startswith("Prefill") for words in diagnosis.change)
     assert not any(words.startswith("Queue") for words in diagnosis.change)
 
@@ -92,7 +93,7 @@ def test_a_late_first_token_behind_a_queue_is_met_by_the_advice_on_the_state() -
     assert diagnosis.title == "KV cache full, a slow first token"
     assert diagnosis.change == look(SaturationState.KV_CACHE_FULL, version="0.33.0").change
     gone = look(SaturationState.HEALTHY, figures)
-    assert gone.meaning.endswith("Most of it is queue that is gone by now: requests come in bursts.")
+    assert gone.meaning.endswith("Most of that was time in a queue that has since drained: requests come in bursts.")
     assert gone.change == ("At once: send less, or add a replica.",)
 
 
@@ -162,6 +163,90 @@ def test_no_diagnosis_raises_and_lowers_a_flag() -> None:
             assert not (raised and lowered), (state, slow, preemptions)
             if Objective.INTER_TOKEN_LATENCY in slow and not slow[Objective.INTER_TOKEN_LATENCY].met:
                 assert not raised, (state, flag)
+
+
+FIGURES_BY_CAUSE: Final = {
+    Cause.PREEMPTIONS: replace(PROMPTS, load=Load(preemptions_per_second=0.2)),
+    Cause.SHARED_STEPS: PROMPTS,
+    Cause.LONG_CONTEXTS: Figures({}, Latencies(), Phases(), Load(context_tokens=LONG_CONTEXT)),
+    Cause.MANY_STREAMS: Figures({}, Latencies(), Phases(decode_streams=MANY_STREAMS), Load()),
+    Cause.FEW_STREAMS: NOTHING,
+}
+
+
+def list_diagnoses() -> Iterator[tuple[str, Diagnosis]]:
+    """Diagnoses of each state with each missed objective and each cause, by what they are of."""
+    for state, slow, (cause, figures), prefill in product(
+        SaturationState,
+        (SLOW_TOKENS, SLOW_FIRST, {**SLOW_TOKENS, **SLOW_FIRST}, {**FAST_TOKENS, **SLOW_FIRST}),
+        FIGURES_BY_CAUSE.items(),
+        (None, 1.0, 9.0),
+    ):
+        latencies = replace(figures.latencies, queue=Distribution(5.0), prefill=Distribution(prefill))
+        name = f"{state}, {sorted(slow)}, {cause}, prefill {prefill}"
+        yield name, look(state, replace(figures, objectives=slow, latencies=latencies), version="0.33.0")
+
+
+def find_remedies(words: tuple[str, ...], remedies: Iterable[Remedy]) -> list[Remedy]:
+    """The remedies whose words are among some."""
+    return [remedy for remedy in remedies if any(remedy.text[1:] in line for line in words)]
+
+
+ADVISED: Final = [*ADVICE.values(), SLOW_STREAM, SLOW_FIRST_TOKEN]
+CHANGES: Final = dict.fromkeys(remedy for advice in ADVISED for remedy in advice.change)
+WARNINGS: Final = dict.fromkeys(remedy for advice in ADVISED for remedy in advice.avoid)
+
+
+def test_every_cause_is_the_one_that_its_figures_show() -> None:
+    assert {cause: find_token_cause(figures) for cause, figures in FIGURES_BY_CAUSE.items()} == {
+        cause: cause for cause in FIGURES_BY_CAUSE
+    }
+
+
+def test_no_diagnosis_warns_of_what_it_asks_for() -> None:
+    for name, diagnosis in list_diagnoses():
+        asked = find_remedies(diagnosis.change, CHANGES)
+        for warning, remedy in product(find_remedies(diagnosis.avoid, WARNINGS), asked):
+            assert not pull_alike(warning, remedy), (name, warning.text, remedy.text)
+        for one, other in permutations(asked, 2):
+            assert not one.raises & other.lowers, (name, one.text, other.text)
+
+
+def test_a_diagnosis_keeps_the_warnings_that_contradict_nothing() -> None:
+    slow = replace(FIGURES_BY_CAUSE[Cause.MANY_STREAMS], objectives=SLOW_TOKENS)
+    assert any("Do not quantise the KV cache" in words for words in look(SaturationState.PREFILL_LIMITED, slow).avoid)
+    long = replace(FIGURES_BY_CAUSE[Cause.LONG_CONTEXTS], objectives=SLOW_TOKENS)
+    assert not any("quantise" in words for words in look(SaturationState.PREFILL_LIMITED, long).avoid)
+
+
+def test_no_diagnosis_gives_the_same_advice_twice() -> None:
+    for name, diagnosis in list_diagnoses():
+        of_state = next(advice for advice in ADVICE.values() if diagnosis.title.startswith(advice.title))
+        for field in ("change", "avoid"):
+            words = getattr(diagnosis, field)
+            present = find_remedies(words, getattr(of_state, field))
+            for complaint in (SLOW_STREAM, SLOW_FIRST_TOKEN):
+                for remedy in find_remedies(words, getattr(complaint, field)):
+                    assert not any(pull_alike(remedy, other) for other in present), (name, remedy.text)
+
+
+def test_a_figure_is_shown_beside_its_objective() -> None:
+    for value, objective, words in (
+        (0.349, 0.3, "349 ms; the objective is 300 ms"),
+        (0.9996, 0.3, "1 s; the objective is 300 ms"),
+        (12.34, 2.5, "12.3 s; the objective is 2.5 s"),
+        (150.4, 100.0, "150 s; the objective is 100 s"),
+    ):
+        verdict = Verdict(met=False, value=value, objective=objective, order=0.5)
+        figures = replace(NOTHING, objectives={Objective.INTER_TOKEN_LATENCY: verdict})
+        assert f"p50 inter-token latency is {words}." in look(SaturationState.HEALTHY, figures).meaning, value
+
+
+def test_prompts_are_not_let_in_faster_while_tokens_are_slow() -> None:
+    for state in (SaturationState.PREFILL_LIMITED, SaturationState.DEFERRED):
+        for objectives, offered in ((SLOW_TOKENS, False), (FAST_TOKENS, True)):
+            change = look(state, replace(PROMPTS, objectives=objectives), version="0.33.0").change
+            assert any("--prefill-schedule-interval" in words for words in change) is offered, (state, objectives)
 
 
 def test_raising_the_budget_of_a_step_is_offered_while_tokens_are_fast() -> None:

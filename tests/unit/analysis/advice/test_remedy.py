@@ -49,6 +49,10 @@ def test_a_condition_is_named_unless_it_is_known_to_hold() -> None:
         assert list_words((remedy,), Known(conditions=frozenset(conditions))) == (words,), conditions
 
 
+def test_a_remedy_that_is_a_restart_does_not_ask_for_another() -> None:
+    assert list_words((Remedy("restart it.", restart=True),)) == ("Restart it.",)
+
+
 def test_a_cause_and_what_helps_at_once_come_first() -> None:
     assert list_words(
         (

@@ -8,7 +8,20 @@ import pytest
 
 from phasewatch.analysis.advice.complaints import COMPLAINTS
 from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
-from phasewatch.analysis.advice.remedy import OPPOSITES, RELEASES, Advice, Remedy, find_flags, list_words
+from phasewatch.analysis.advice.remedy import (
+    AIMS,
+    CACHE_MEMORY,
+    CACHE_QUANTISATION,
+    OPPOSITES,
+    PREFILL_COMPUTE,
+    PREFIX_SHARING,
+    RELEASES,
+    WEIGHT_QUANTISATION,
+    Advice,
+    Remedy,
+    find_flags,
+    list_words,
+)
 from phasewatch.analysis.advice.states import ADVICE, ASLEEP, choose_advice
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.metrics.collector import TABLE
@@ -51,7 +64,7 @@ def test_what_helps_at_once_comes_first_and_needs_no_restart() -> None:
 def test_whatever_changes_a_flag_needs_a_restart() -> None:
     for advice in ALL:
         for remedy in advice.change:
-            if remedy.raises | remedy.lowers | (find_flags(remedy.text) - {"--max-num-active-seqs"}):
+            if ((remedy.raises | remedy.lowers) - AIMS) | (find_flags(remedy.text) - {"--max-num-active-seqs"}):
                 assert remedy.restart, remedy
 
 
@@ -68,8 +81,27 @@ def test_a_remedy_declares_what_its_words_raise_and_lower() -> None:
             for verb, declared in (("raise", remedy.raises), ("lower", remedy.lowers)):
                 said = set(re.findall(rf"\b{verb} ((?:--)?[\w-]+)", remedy.text, re.IGNORECASE))
                 assert {word for word in said if word.startswith(("--", "OLLAMA_"))} <= declared, remedy
-                assert all(name in remedy.text or name == "--prefill-schedule-interval" for name in declared), remedy
-            assert remedy.raises | remedy.lowers <= VLLM_FLAGS | SETTINGS, remedy
+                assert all(name in remedy.text for name in declared - AIMS), remedy
+            assert remedy.raises | remedy.lowers <= VLLM_FLAGS | SETTINGS | AIMS, remedy
+
+
+def test_a_remedy_declares_what_its_words_do_to_memory_and_quantisation() -> None:
+    signs = {
+        CACHE_MEMORY: r"more memory\b(?! bandwidth)|memory of the KV cache",
+        CACHE_QUANTISATION: r"--kv-cache-dtype|quantise the KV cache",
+        WEIGHT_QUANTISATION: r"quantise (the )?weights|quantised (weights|model)",
+        PREFIX_SHARING: r"prefix caching",
+        PREFILL_COMPUTE: r"faster devices",
+    }
+    assert signs.keys() == AIMS
+    for advice in OF_VLLM:
+        for remedy in (*advice.change, *advice.avoid):
+            said = {aim for aim, sign in signs.items() if re.search(sign, remedy.text)}
+            assert said == (remedy.raises | remedy.lowers) & AIMS, remedy
+
+
+GOALS = ("to shorten the queue", "for the first token")
+"""Goals that a warning names. Another remedy may ask for the same for another goal."""
 
 
 def pulls(advice: Advice) -> Iterator[tuple[str, bool, Remedy]]:
@@ -81,10 +113,13 @@ def pulls(advice: Advice) -> Iterator[tuple[str, bool, Remedy]]:
 
 
 def list_deciding(remedy: Remedy, opposite: Remedy, around: Advice) -> list[str]:
-    """The conditions that a remedy names in its words and that fail where the opposite one is given."""
+    """The conditions that a remedy names in its words and that fail where the opposite one is given; or the goal for
+    which a warning says that something does not help.
+    """
     fail = {OPPOSITES[condition] for condition in (*opposite.conditions, *around.holds)}
     (words,) = list_words((remedy,))
-    return [condition for condition in remedy.conditions if condition in fail and condition in words]
+    decided = [condition for condition in remedy.conditions if condition in fail and condition in words]
+    return decided + ([goal for goal in GOALS if goal in words] if words.casefold().find("do not ") >= 0 else [])
 
 
 def test_no_two_remedies_pull_a_flag_in_both_directions_without_saying_what_decides() -> None:
@@ -105,10 +140,9 @@ def test_no_two_remedies_pull_a_flag_in_both_directions_without_saying_what_deci
 
 def test_no_advice_contradicts_itself() -> None:
     for advice in ALL:
-        directions: dict[str, set[bool]] = {}
-        for name, up, _ in pulls(advice):
-            directions.setdefault(name, set()).add(up)
-        assert all(len(both) == 1 for both in directions.values()), advice
+        for (name, up, one), (same, down, other) in permutations(pulls(advice), 2):
+            # One warning may say to leave something as it is, neither higher nor lower.
+            assert name != same or up == down or one is other, (one, other)
 
 
 def test_a_sleeping_engine_gets_the_advice_on_sleep() -> None:

@@ -65,14 +65,14 @@ def test_the_state_and_what_it_means_are_said_in_words() -> None:
         assert card.texts("li") == list_all_words(ADVICE[state]), state
 
 
-MISSED = {Objective.INTER_TOKEN_LATENCY: Verdict(met=False, value=8.0, order=0.99)}
-MET = {Objective.INTER_TOKEN_LATENCY: Verdict(met=True, value=0.02, order=0.99)}
+MISSED = {Objective.INTER_TOKEN_LATENCY: Verdict(met=False, value=8.0, objective=0.3, order=0.99)}
+MET = {Objective.INTER_TOKEN_LATENCY: Verdict(met=True, value=0.02, objective=0.3, order=0.99)}
 
 
 def test_slow_tokens_without_a_queue_are_neither_called_good_nor_left_without_advice() -> None:
     card = shown(vllm(replace(KNOWN, state=SaturationState.HEALTHY, objectives=MISSED)))
     assert card.texts("p", "state") == ["No queue, but slow tokens"]
-    assert "p99 of inter-token latency is 8s, beyond its objective." in card.texts("p", "meaning")[0]
+    assert "p99 inter-token latency is 8 s; the objective is 300 ms." in card.texts("p", "meaning")[0]
     assert card.texts("li")
     (article,) = card.all("article")
     assert article.classes == {"card", "limited"}
@@ -184,7 +184,7 @@ def test_room_for_more_requests_is_shown_with_what_it_counts() -> None:
     card = shown(vllm(replace(KNOWN, load=Load(24.0, 17.0, kv_cache_headroom_requests=12.0))))
     assert card.figures()["Room for more requests"] == "12"
     titles = [element.attributes["title"] for element in card.all("div") if "title" in element.attributes]
-    assert titles == ["how many more requests fit into the KV cache for their whole life"]
+    assert titles == ["how many more requests fit into the KV cache until they finish, beyond those that run and wait"]
 
 
 def test_unknown_figures_are_dashes() -> None:
