@@ -29,8 +29,11 @@ _COLOURS: Final[Mapping[SaturationState, str]] = {
 }
 """From the least to the most urgent, so that the worst of several has the highest number."""
 
-SLOW_TOKENS, SLOW_FIRST_TOKEN = "slow_tokens", "slow_first_token"
+SLOW_TOKENS, SLOW_FIRST_TOKEN, SLOW_BOTH = "slow_tokens", "slow_first_token", "slow_both"
 """What an engine without a queue suffers from if it misses an objective."""
+
+ALSO_SLOW_TOKENS, ALSO_SLOW_FIRST_TOKEN = "also_slow_tokens", "also_slow_first_token"
+"""What an engine with a queue suffers from as well."""
 
 IN_MEMORY, DOWN, UNKNOWN = "in_memory", "down", "unknown"
 """Shown like the states of an engine: a model that an Ollama has loaded, a target that is down, one without samples."""
@@ -44,8 +47,11 @@ STATES: Final[Mapping[str, ValueMapping]] = {
 """Text and colour by state, from the least to the most urgent."""
 
 SYMPTOMS: Final[Mapping[str, ValueMapping]] = {
-    SLOW_TOKENS: ValueMapping("No queue, slow tokens", "#b45309"),
-    SLOW_FIRST_TOKEN: ValueMapping("No queue, slow first token", "#b45309"),
+    SLOW_TOKENS: ValueMapping("No queue, but slow tokens", "#b45309"),
+    SLOW_FIRST_TOKEN: ValueMapping("No queue, but a slow first token", "#b45309"),
+    SLOW_BOTH: ValueMapping("No queue, but slow tokens and a slow first token", "#b45309"),
+    ALSO_SLOW_TOKENS: ValueMapping("Slow tokens beside the queue", "#b45309"),
+    ALSO_SLOW_FIRST_TOKEN: ValueMapping("A slow first token beside the queue", "#b45309"),
 }
 """Text and colour by symptom."""
 
@@ -99,6 +105,13 @@ def _exclude_other_models() -> str:
 def query_state_codes() -> str:
     """The state of each engine, and of each target that is down or unknown, as its number in STATE_CODES."""
     return _join_alternatives(expr for state, expr in query_states().items() if state != IN_MEMORY)
+
+
+def query_queued() -> str:
+    """PromQL for the engines with a queue, whatever limits them, with a number between those of states with and without one."""
+    calm = f"{SaturationState.IDLE}|{SaturationState.HEALTHY}|{SaturationState.STUCK}"
+    code = (_CODES[SaturationState.HEALTHY] + _CODES[SaturationState.CONCURRENCY_LIMITED]) / 2
+    return f'{code} * (max by ({BY_ENGINE}) (llm_saturation_state{{{ENGINE_MATCHERS}, state!~"{calm}"}}) == 1)'
 
 
 def query_all_state_codes() -> str:

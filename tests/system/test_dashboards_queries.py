@@ -1,9 +1,11 @@
 """Every query of every panel against a real Prometheus with recordings, a simulated Ollama and a running exporter."""
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -19,6 +21,7 @@ from tests.support.dashboard_lint import (
 )
 from tests.support.dashboard_stack import FIRST, FLEET, TWICE, Stack, run_filled_prometheus
 from tests.support.processes import eventually, needs
+from tests.support.rule_files import promtool
 
 BOARDS: Final = load_dashboards()
 SECONDS: Final = 130.0
@@ -50,6 +53,7 @@ EMPTY: Final[Mapping[tuple[str, str, str], str]] = {
         "Duration of a load",
         "A",
     ): "loads by users cannot be timed, and the probes here load nothing",
+    ("phasewatch-saturation", "Objectives", "decode_tokens_per_second"): "no target here sets this objective",
 }
 """Dashboard, panel and query that return nothing here, with the reason."""
 
@@ -222,3 +226,52 @@ def test_a_target_without_samples_is_not_known_instead_of_healthy(stack: Stack) 
     )
     (sample,) = stack.instant(choose(expr, target="healthy"), stack.end + 30)
     assert STATE_CODES[sample["value"][1]].text == "Not known"
+
+
+OBJECTIVES_MISSED: Final[Mapping[str, tuple[str, tuple[str, ...], set[str]]]] = {
+    "well": ("healthy", (), {"healthy"}),
+    "tokens": ("healthy", ("inter_token_latency",), {"slow_tokens"}),
+    "stream": ("healthy", ("decode_tokens_per_second",), {"slow_tokens"}),
+    "first": ("healthy", ("time_to_first_token",), {"slow_first_token"}),
+    "both": ("healthy", ("decode_tokens_per_second", "time_to_first_token"), {"slow_both"}),
+    "queue": ("kv_cache_full", (), {"kv_cache_full"}),
+    "slow-queue": ("deferred", ("inter_token_latency",), {"deferred", "also_slow_tokens"}),
+    "late-queue": (
+        "prefill_limited",
+        ("time_to_first_token", "inter_token_latency"),
+        {"prefill_limited", "also_slow_tokens", "also_slow_first_token"},
+    ),
+    "over": ("stuck", ("inter_token_latency",), {"stuck"}),
+}
+"""State and missed objectives of some targets, and the rows that they have in the table of remedies."""
+
+
+@needs("promtool")
+def test_the_table_of_remedies_names_missed_objectives_with_and_without_a_queue(tmp_path: Path) -> None:
+    (expr,) = (
+        target["expr"]
+        for panel, target in iterate_queries(BOARDS["phasewatch-saturation"])
+        if panel["title"] == "What to change"
+    )
+    objectives = ("inter_token_latency", "time_to_first_token", "decode_tokens_per_second")
+    series = []
+    for target, (state, missed, _) in OBJECTIVES_MISSED.items():
+        labels = f'job="phasewatch", instance="pw", target="{target}", model_name="m", engine="0"'
+        series.append({"series": f'llm_saturation_state{{{labels}, state="{state}"}}', "values": "1"})
+        series.append({"series": f'llm_target_up{{job="phasewatch", instance="pw", target="{target}"}}', "values": "1"})
+        series += [
+            {
+                "series": f'llm_objective_met{{{labels}, objective="{objective}"}}',
+                "values": "0" if objective in missed else "1",
+            }
+            for objective in objectives
+        ]
+    rows = [
+        {"labels": f'{{target="{target}", state="{row}"}}', "value": 1}
+        for target, (*_, rows) in OBJECTIVES_MISSED.items()
+        for row in sorted(rows)
+    ]
+    test = {"expr": f"count by (target, state) ({choose(expr)})", "eval_time": "0s", "exp_samples": rows}
+    whole = {"interval": "1m", "input_series": series, "promql_expr_test": [test]}
+    (tmp_path / "tests.yml").write_text(json.dumps({"rule_files": [], "tests": [whole]}))
+    promtool("test", "rules", tmp_path / "tests.yml")

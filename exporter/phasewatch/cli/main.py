@@ -181,7 +181,13 @@ def _choose_recorded_target(options: argparse.Namespace) -> Target:
     try:
         return resolve_target({"name": "recording", "backend": _list_recordable()[0], "url": name_or_url}, rules)
     except ConfigError as error:
-        raise ConfigError([Problem("--target", problem.message) for problem in error.problems]) from error
+        problems = [Problem("--target", _name_file(problem.message)) for problem in error.problems]
+        raise ConfigError(problems) from error
+
+
+def _name_file(message: str) -> str:
+    """Add to a message that names a key of a target, which has no flag, where the key can be set."""
+    return f"{message}: in a file, with --config.file FILE --target NAME" if "metrics_path" in message else message
 
 
 def _choose_played_target(options: argparse.Namespace) -> Target:

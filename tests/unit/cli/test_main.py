@@ -302,6 +302,16 @@ def test_record_of_another_server_says_that_no_page_can_be_used(
     assert "but not one page can be used: no_metrics: the page has no vllm metrics" in output
 
 
+def test_record_of_an_address_with_a_path_says_where_the_path_can_be_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--target", "http://127.0.0.1:8000/x/metrics", "--output", str(tmp_path / "new.jsonl")]
+    assert main(["record", *words]) == 1
+    assert capsys.readouterr().err.endswith(
+        "set metrics_path if its metrics are not at /metrics: in a file, with --config.file FILE --target NAME\n"
+    )
+
+
 def test_record_refuses_an_invalid_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target, message in (
         ("ftp://h", "--target: expected an address such as http://127.0.0.1:8000"),

@@ -30,7 +30,7 @@ _KV_CACHE: Final = uncolour_missing(((None, KV_CACHE),))
 def build_servers() -> Table:
     """All servers, the most urgent state first."""
     columns = (
-        Column("target", "Target", width=130, link_to=SATURATION),
+        Column("target", "Target", width=160, link_to=SATURATION),
         Column("model_name", "Model", link_to=PHASES),
         Column("engine", "Engine", width=62),
         Column("urgency", "State", width=125, mappings=STATE_CODES),
@@ -51,7 +51,7 @@ def build_servers() -> Table:
         description=(
             "A row for each engine of a vLLM, each model that an Ollama has in memory, and each server that is down or of which "
             "no exporter reports any more; the most urgent state is first. The state says why requests wait, the objectives whether "
-            "latencies are within those of the target. Speeds are those of one request or stream. Ceilings: compute for prefill, memory bandwidth at the present batch and "
+            "latencies are within those of the target; which one is missed is on the board Saturation, under Objectives. Speeds are those of one request or stream. Ceilings: compute for prefill, memory bandwidth at the present batch and "
             "context for decode (basis read). An empty cell is a number that cannot be known now: nothing was decoded, the "
             "server does not tell, or the facts of device and model are missing. A click leads to the closer look."
         ),

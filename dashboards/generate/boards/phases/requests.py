@@ -15,10 +15,15 @@ from dashboards.generate.queries import (
 )
 
 _REASONS: Final = {"stop": GOOD, "length": DECODE, "error": BAD, "other": GREY}
-"""Reasons that every vLLM shows; of `abort` it has nothing to show."""
+"""Reasons that every vLLM shows. `abort` is there only once a server has counted one."""
 
 _STATUSES: Final = {"2xx": GOOD, "4xx": WARNING, "5xx": BAD}
-_SOURCES: Final = {"computed": PREFILL, "local_cache": GOOD, "external_cache": GREY}
+_SOURCES: Final = {
+    "computed": ("Computed", PREFILL),
+    "local_cache": ("Own prefix cache", GOOD),
+    "external_cache": ("From elsewhere", GREY),
+}
+"""Name and colour of each source."""
 
 
 def build_requests() -> tuple[TimeSeries, ...]:
@@ -87,7 +92,7 @@ def build_requests() -> tuple[TimeSeries, ...]:
                 *build_quantile_queries("llm_request_latency_seconds"),
                 Query(select_engines("llm_request_latency_mean_seconds"), f"mean {ENGINE_LEGEND}", "mean"),
             ),
-            width=8,
+            width=12,
             height=8,
             unit="s",
             minimum=0,
@@ -104,8 +109,9 @@ def build_requests() -> tuple[TimeSeries, ...]:
                 Query(select_engines("llm_request_prompt_mean_tokens"), f"prompt {ENGINE_LEGEND}", "prompt"),
                 Query(select_engines("llm_request_output_mean_tokens"), f"output {ENGINE_LEGEND}", "output"),
             ),
-            width=8,
+            width=12,
             height=8,
+            unit="none",
             decimals=0,
             minimum=0,
             overrides=(UNFILLED, shade_query("prompt", PREFILL), shade_query("output", DECODE)),
@@ -119,15 +125,15 @@ def build_requests() -> tuple[TimeSeries, ...]:
                 "cache is off, too small, or requests go to a replica that does not have it."
             ),
             queries=tuple(
-                Query(f"sum({select_engines('llm_prompt_tokens_per_second', source=source)})", source, source)
-                for source in _SOURCES
+                Query(f"sum({select_engines('llm_prompt_tokens_per_second', source=source)})", name, source)
+                for source, (name, _) in _SOURCES.items()
             ),
-            width=8,
-            height=8,
+            width=24,
+            height=7,
             unit=TOKENS_PER_SECOND,
             minimum=0,
             stacked=True,
-            overrides=tuple(shade_query(source, colour) for source, colour in _SOURCES.items()),
+            overrides=tuple(shade_query(source, colour) for source, (_, colour) in _SOURCES.items()),
             no_value="No vLLM answered, or one that does not say where they come from",
         ),
     )

@@ -8,22 +8,27 @@ from typing import Final
 from dashboards.generate.model import Text
 from dashboards.generate.queries import BY_ENGINE, ENGINE_MATCHERS
 from dashboards.generate.states import (
+    ALSO_SLOW_FIRST_TOKEN,
+    ALSO_SLOW_TOKENS,
     DOWN,
     IN_MEMORY,
+    SLOW_BOTH,
     SLOW_FIRST_TOKEN,
     SLOW_TOKENS,
     STATES,
     SYMPTOMS,
     UNKNOWN,
+    query_queued,
     query_states,
 )
-from phasewatch.analysis.advice import complaints
-from phasewatch.analysis.advice.remedy import Advice, Remedy, list_words
+from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN as FIRST_TOKEN
+from phasewatch.analysis.advice.complaints import SLOW_STREAM
+from phasewatch.analysis.advice.remedy import Advice, Known, Remedy, list_applicable, list_words
 from phasewatch.analysis.advice.states import ADVICE, ASLEEP
 from phasewatch.analysis.objectives import Objective
 from phasewatch.analysis.saturation import SaturationState
 
-_NO_CHANGE: Final = "Nothing, as far as the queue is concerned."
+_NO_CHANGE: Final = "Nothing to change."
 _NOTHING_TO_AVOID: Final = "\N{EN DASH}"
 _OTHERS: Final = {
     UNKNOWN: Advice(
@@ -49,11 +54,29 @@ _OTHERS: Final = {
 }
 """Advice for entries of STATES that are not states of an engine."""
 
+
+def _join_complaints() -> Advice:
+    """Both complaints, without what would make slow tokens slower; one remedy that helps at once is enough."""
+    late = list_applicable(FIRST_TOKEN.change, Known(conditions=SLOW_STREAM.holds))
+    return Advice(
+        "",
+        f"{SLOW_STREAM.meaning} {FIRST_TOKEN.meaning}",
+        (*SLOW_STREAM.change, *(remedy for remedy in late if not remedy.at_once)),
+        (*SLOW_STREAM.avoid, *FIRST_TOKEN.avoid),
+    )
+
+
 _COMPLAINTS: Final[Mapping[str, Advice]] = {
-    SLOW_TOKENS: replace(complaints.SLOW_STREAM, title=SYMPTOMS[SLOW_TOKENS].text),
-    SLOW_FIRST_TOKEN: replace(complaints.SLOW_FIRST_TOKEN, title=SYMPTOMS[SLOW_FIRST_TOKEN].text),
+    symptom: replace(advice, title=SYMPTOMS[symptom].text)
+    for symptom, advice in {
+        SLOW_TOKENS: SLOW_STREAM,
+        SLOW_FIRST_TOKEN: FIRST_TOKEN,
+        SLOW_BOTH: _join_complaints(),
+        ALSO_SLOW_TOKENS: SLOW_STREAM,
+        ALSO_SLOW_FIRST_TOKEN: FIRST_TOKEN,
+    }.items()
 }
-"""Advice for an engine without a queue that misses an objective."""
+"""Advice for an engine that misses an objective: without a queue in place of the state's, else beside it."""
 
 
 def _list_changes(advice: Advice) -> tuple[str, ...]:
@@ -72,7 +95,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Advice], tuple[str, ...]]]] = {
 
 
 def query_advice() -> str:
-    """PromQL: the state of everything, the most urgent first, with its advice as labels.
+    """PromQL: the state of everything, the most urgent first, with its advice as labels; and missed objectives beside a queue.
 
     Value mappings would not do: Grafana sizes table rows by the values and not by the texts that replace them.
     """
@@ -84,22 +107,31 @@ def query_advice() -> str:
             _split_by_objectives(whole) if state == SaturationState.HEALTHY else {state: whole}
         ).items()
     ]
+    parts += [
+        _label_advice(f"({query_queued()}\n    and on ({BY_ENGINE}) {missed})", symptom, by_state[symptom])
+        for symptom, missed in ((ALSO_SLOW_TOKENS, _SLOW_TOKENS), (ALSO_SLOW_FIRST_TOKEN, _SLOW_FIRST_TOKEN))
+    ]
     return "sort_desc(" + "\n  or ".join(parts) + ")"
 
 
 def _split_by_objectives(no_queue: str) -> Mapping[str, str]:
     """PromQL for the engines without a queue: those that miss an objective, by what is slow, and the others."""
-    slow_tokens = _query_missed(Objective.INTER_TOKEN_LATENCY, Objective.DECODE_TOKENS_PER_SECOND)
-    slow_first_token = _query_missed(Objective.TIME_TO_FIRST_TOKEN)
+    both, also, neither = f"and on ({BY_ENGINE})", f"or on ({BY_ENGINE})", f"unless on ({BY_ENGINE})"
     return {
-        SLOW_TOKENS: f"({no_queue}\n    and on ({BY_ENGINE}) {slow_tokens})",
-        SLOW_FIRST_TOKEN: f"({no_queue}\n    and on ({BY_ENGINE}) {slow_first_token} unless on ({BY_ENGINE}) {slow_tokens})",
-        SaturationState.HEALTHY: f"({no_queue}\n    unless on ({BY_ENGINE}) ({slow_tokens} or {slow_first_token}))",
+        SLOW_TOKENS: f"({no_queue}\n    {both} {_SLOW_TOKENS} {neither} {_SLOW_FIRST_TOKEN})",
+        SLOW_FIRST_TOKEN: f"({no_queue}\n    {both} {_SLOW_FIRST_TOKEN} {neither} {_SLOW_TOKENS})",
+        SLOW_BOTH: f"({no_queue}\n    {both} {_SLOW_TOKENS} {both} {_SLOW_FIRST_TOKEN})",
+        SaturationState.HEALTHY: f"({no_queue}\n    {neither} ({_SLOW_TOKENS} {also} {_SLOW_FIRST_TOKEN}))",
     }
 
 
 def _query_missed(*objectives: Objective) -> str:
     return f'(min by ({BY_ENGINE}) (llm_objective_met{{{ENGINE_MATCHERS}, objective=~"{"|".join(objectives)}"}}) == 0)'
+
+
+_SLOW_TOKENS: Final = _query_missed(Objective.INTER_TOKEN_LATENCY, Objective.DECODE_TOKENS_PER_SECOND)
+_SLOW_FIRST_TOKEN: Final = _query_missed(Objective.TIME_TO_FIRST_TOKEN)
+"""PromQL for the engines that miss an objective about tokens, or that about the first one."""
 
 
 def _label_advice(expr: str, state: str, advice: Advice) -> str:
@@ -115,13 +147,14 @@ def _label_advice(expr: str, state: str, advice: Advice) -> str:
 def build_advice() -> Text:
     """The advice for every state, the most urgent first."""
     urgent_first = [ADVICE[SaturationState(state)] for state in reversed(tuple(STATES)) if state not in _OTHERS]
-    rows = [_format_table_row(advice) for advice in (*urgent_first, ASLEEP, *_COMPLAINTS.values())]
+    symptoms = [_COMPLAINTS[SLOW_TOKENS], _COMPLAINTS[SLOW_FIRST_TOKEN]]
+    rows = [_format_table_row(advice) for advice in (*urgent_first, ASLEEP, *symptoms)]
     head = "| State | What it means | What to change | What not to do |\n|---|---|---|---|\n"
     return Text(
         title="All states and what to do",
         description="The words of docs/saturation.md. The most urgent state is first; of several that hold, it is the one shown.",
         width=24,
-        height=32,
+        height=48,
         content=head + "\n".join(rows) + "\n",
     )
 

@@ -1,7 +1,7 @@
 """Saturation: assembles the dashboard, with states, remedies, queue and KV cache."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dashboards.generate.boards.saturation.advice import build_advice, query_advice
 from dashboards.generate.boards.saturation.causes import build_cache, build_queue, build_states
@@ -12,9 +12,17 @@ from dashboards.generate.overrides import extend_axis, fix_colour
 from dashboards.generate.pack import PHASES, SATURATION, build_dashboard
 from dashboards.generate.queries import BY_ENGINE, ENGINE_LEGEND, ENGINE_MATCHERS, select_engines
 from dashboards.generate.states import MET, STATE_CODES, STATES, SYMPTOMS, query_state_codes
+from phasewatch.analysis.objectives import Objective
 
 _RUNNING, _WAITING, _CACHE = "running", "waiting", "cache"
 """Reference ids of queries."""
+
+_OBJECTIVES: Final[Mapping[Objective, str]] = {
+    Objective.INTER_TOKEN_LATENCY: "Inter-token (p99)",
+    Objective.TIME_TO_FIRST_TOKEN: "First token (p95)",
+    Objective.DECODE_TOKENS_PER_SECOND: "Stream speed",
+}
+"""What the legend calls each objective."""
 
 
 def build_saturation() -> Dashboard:
@@ -56,14 +64,16 @@ def _build_objectives() -> StateTimeline:
             "first token, speed of a stream where one is set. Red beside a green state: no queue, but slow; the table "
             "below says what to change. A gap: no traffic, or too little to decide."
         ),
-        queries=(
+        queries=tuple(
             Query(
-                f"min by ({BY_ENGINE}, objective) (llm_objective_met{{{ENGINE_MATCHERS}}})",
-                f"{{{{objective}}}} {ENGINE_LEGEND}",
-            ),
+                f'min by ({BY_ENGINE}) (llm_objective_met{{{ENGINE_MATCHERS}, objective="{objective}"}})',
+                f"{name} {ENGINE_LEGEND}",
+                objective,
+            )
+            for objective, name in _OBJECTIVES.items()
         ),
         width=24,
-        height=6,
+        height=8,
         mappings=MET,
         no_value="No traffic in this time, or no vLLM",
         link_to=PHASES,
@@ -75,13 +85,14 @@ def _build_remedies() -> Table:
         title="What to change",
         description=(
             "What each server is doing now, the most urgent first; what that means, what helps, at once first, and what "
-            "looks like a remedy but is not. The same words are in the alerts and in docs/saturation.md. A state that has "
+            "looks like a remedy but is not. A missed objective beside a queue has a row of its own; of the causes that it "
+            "lists, the live page of PhaseWatch names the likely one. The same words are in the alerts and in docs/saturation.md. A state that has "
             "just ended is in the timeline above, and all of the advice at the end of this board."
         ),
         queries=(Query(query_advice()),),
         columns=(
-            Column("target", "Target", width=105, link_to=PHASES),
-            Column("model_name", "Model", width=105),
+            Column("target", "Target", width=150, link_to=PHASES),
+            Column("model_name", "Model", width=150),
             Column("engine", "Engine", width=65),
             Column("state", "State", width=120, mappings={**STATES, **SYMPTOMS}),
             Column("meaning", "What it means", wrap_text=True),
@@ -89,7 +100,7 @@ def _build_remedies() -> Table:
             Column("avoid", "What not to do", wrap_text=True),
         ),
         width=24,
-        height=10,
+        height=14,
         no_value=NO_TARGET,
     )
 

@@ -146,9 +146,9 @@ def build_cache() -> tuple[TimeSeries | StateTimeline, ...]:
         _build_time_series(
             "Room for more requests",
             (
-                "How many more requests of mean length fit into the KV cache for their whole life, prompt and output; what "
-                "the running ones will still generate is subtracted. Many beside a queue: raise --max-num-seqs if all "
-                "slots are taken. 0: more requests would lead to preemptions."
+                "How many more requests of mean length fit into the KV cache, beyond those that run and wait, until all of "
+                "them finish. Above 0 while all slots are taken and inter-token latency is within its objective: raise "
+                "--max-num-seqs, which needs a restart. 0: more requests would lead to preemptions."
             ),
             _build_query("llm_kv_cache_headroom_requests"),
             decimals=0,
