@@ -27,7 +27,7 @@ _SOURCES: Final = {
 
 
 def build_requests() -> tuple[TimeSeries, ...]:
-    """Ends of requests on the left, their times and lengths on the right."""
+    """How requests end, above; their times, lengths and sources of tokens, below."""
     return (
         TimeSeries(
             title="Finished requests by reason",
