@@ -79,6 +79,7 @@ def build_requests() -> tuple[TimeSeries, ...]:
             height=8,
             unit="percentunit",
             minimum=0,
+            maximum=1,
             overrides=(UNFILLED,),
             no_value="No request ended in this time",
         ),
