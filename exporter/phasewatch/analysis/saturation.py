@@ -42,8 +42,7 @@ CALM: Final = frozenset({SaturationState.IDLE, SaturationState.HEALTHY})
 """The states in which nothing limits the engine."""
 
 _WITHOUT_QUEUE: Final = CALM | {SaturationState.STUCK}
-"""The states after which a queue has to be confirmed again: what waited in front of an engine that hung may be gone
-when it goes on."""
+"""States after which a queue has to be confirmed again: when an engine that hung goes on, it may be gone."""
 
 CONFIRMING_SCRAPES: Final = 3
 """Consecutive scrapes that must see a queue before it counts: a single scrape may fall between two steps."""
