@@ -38,10 +38,12 @@ def vllm() -> Iterator[FakeVllm]:
 
 
 @pytest.fixture
-def nowhere() -> str:
-    """An address at which nobody listens."""
-    with FakeVllm() as server:
-        return server.url
+def nowhere() -> Iterator[str]:
+    """An address at which nobody listens, and which no server of the test gets: its port stays taken."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a test may start a server there by its number
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.fixture
