@@ -68,7 +68,7 @@ def advance_progress(before: Progress | None, sample: EngineSample, time: float)
     if not work:
         return None
     running, waiting = sample.requests_running or 0.0, sample.requests_waiting or 0.0
-    moved = any(value != known.get(name, 0.0) for name, value in work.items())
+    moved = _has_moved(known, work)
     return Progress(
         work=work,
         moved_at=time if moved or before is None else before.moved_at,
@@ -81,8 +81,11 @@ def advance_progress(before: Progress | None, sample: EngineSample, time: float)
 
 def has_worked(before: EngineSample, after: EngineSample) -> bool:
     """Whether any counter of work has moved between two samples of one history. One that appears has counted."""
-    earlier = dict(list_work(before))
-    return any(value != earlier.get(name, 0.0) for name, value in list_work(after))
+    return _has_moved(dict(list_work(before)), dict(list_work(after)))
+
+
+def _has_moved(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    return any(value != before.get(name, 0.0) for name, value in after.items())
 
 
 def list_work(sample: EngineSample) -> Iterator[tuple[str, float]]:

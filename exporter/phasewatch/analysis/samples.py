@@ -101,7 +101,8 @@ COUNTERS: Final = tuple(
 class Page:
     """One page: its engines, and what it says about the server itself.
 
-    `process_start` is the Unix time at which the server's process started; None if several processes write the page.
+    `process_start` is the Unix time at which the process that wrote the page started, or another program whose metrics
+    were merged into it; None if the page has no such time, or several.
     `openmetrics` is the dialect: True for OpenMetrics, False for the text format. `http_requests` counts the requests
     for tokens that were answered, by class of HTTP status (2xx, 4xx, 5xx); empty if the page does not have them, or
     not before the first one. `notes` say in words what was left out because its value cannot be right, each once.

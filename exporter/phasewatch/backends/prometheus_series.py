@@ -16,7 +16,7 @@ from phasewatch.backends.metric_table import Combine, MetricKind, MetricSlot, Me
 from phasewatch.base.errors import Reason, ScrapeError
 
 PROCESS_START: Final = "process_start_time_seconds"
-"""Exposed by single-process servers only. If it changes, the server has restarted."""
+"""Exposed by single-process servers, and by other programs whose metrics are merged into the page."""
 
 MAX_SERIES_LENGTH: Final = 16_384
 """Characters in the name and labels of one series that is read. The longest one of vLLM, `cache_config_info`, has about
