@@ -18,14 +18,21 @@ from phasewatch.metrics.descriptor import (
     MetricSample,
     SelfStatus,
 )
-from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS
+from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS, SOURCE_METRICS
 from phasewatch.metrics.exporter import SELF_METRICS
 from phasewatch.metrics.model import MODEL_METRICS
 from phasewatch.metrics.requests import REQUEST_METRICS, SERVER_REQUEST_METRICS
 from phasewatch.metrics.target import TARGET_METRICS as TARGET_STATUS_METRICS
 from phasewatch.snapshot.target import TargetSnapshot
 
-ENGINE_METRICS: Final = (*PHASE_METRICS, *LATENCY_METRICS, *CEILING_METRICS, *LOAD_METRICS, *REQUEST_METRICS)
+ENGINE_METRICS: Final = (
+    *PHASE_METRICS,
+    *SOURCE_METRICS,
+    *LATENCY_METRICS,
+    *CEILING_METRICS,
+    *LOAD_METRICS,
+    *REQUEST_METRICS,
+)
 
 TARGET_METRICS: Final = (*TARGET_STATUS_METRICS, *SERVER_REQUEST_METRICS)
 

@@ -12,7 +12,7 @@ from phasewatch.metrics.descriptor import (
     describe_latency,
     list_totals,
 )
-from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 
 
 def _list_inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
@@ -30,6 +30,11 @@ def _list_inter_token_bounds(engine: EngineSnapshot) -> Iterator[MetricSample]:
 def _list_saturation_states(engine: EngineSnapshot) -> Iterator[MetricSample]:
     for state in SaturationState if engine.state is not None else ():
         yield {"state": state.value}, float(state is engine.state)
+
+
+def _list_measurement_sources(engine: EngineSnapshot) -> Iterator[MetricSample]:
+    for source in MeasurementSource if engine.measurement_source is not None else ():
+        yield {"source": source.value}, float(source is engine.measurement_source)
 
 
 def _list_objectives(engine: EngineSnapshot) -> Iterator[MetricSample]:
@@ -108,6 +113,18 @@ PHASE_METRICS: Final = (
         lambda engine: engine.load.context_tokens,
     ),
 )
+
+SOURCE_METRICS: Final = (
+    EngineMetric(
+        "llm_measurement_source",
+        "1 for where the phase figures of a model come from, 0 for the other: traffic, the requests of users, "
+        "or probe, the newest valid probes.",
+        "gauge",
+        (*ENGINE_LABELS, "source"),
+        _list_measurement_sources,
+    ),
+)
+"""Only for servers that can be measured in more than one way."""
 
 LATENCY_METRICS: Final = (
     *describe_latency(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from phasewatch.analysis.ceiling import Ceiling
 from phasewatch.analysis.latency import Latencies
@@ -11,6 +12,13 @@ from phasewatch.analysis.queue import Load
 from phasewatch.analysis.requests import Requests
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
+
+
+class MeasurementSource(StrEnum):
+    """Where the phase figures of a model come from, for a server that can be measured in more than one way."""
+
+    TRAFFIC = "traffic"
+    PROBE = "probe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,8 @@ class EngineSnapshot:
         asleep: whether the engine was put to sleep.
         requests: how requests ended over the window, their lengths and their times.
         objectives: the objectives of the target that the window decides, and whether they are met.
+        measurement_source: where phases and latencies come from; None without figures, and for a kind of server with a
+            single source.
     """
 
     key: EngineKey
@@ -40,3 +50,4 @@ class EngineSnapshot:
     asleep: bool = False
     requests: Requests = field(default_factory=Requests)
     objectives: Mapping[Objective, Verdict] = field(default_factory=dict)
+    measurement_source: MeasurementSource | None = None

@@ -10,6 +10,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
+from phasewatch.analysis.samples import EngineKey
 from phasewatch.backends.page_state import PageState, build_snapshot
 from phasewatch.base.errors import Reason
 from phasewatch.demo.vllm.workload import Workload
@@ -20,6 +21,7 @@ from phasewatch.metrics.requests import REQUEST_METRICS, SERVER_REQUEST_METRICS
 from phasewatch.metrics.target import TARGET_METRICS
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
+from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 from phasewatch.snapshot.target import TargetSnapshot
 from tests.support.pages import Metrics, replayed, value
 from tests.support.paths import RECORDINGS
@@ -107,6 +109,18 @@ def test_an_optional_target_is_shown_once_it_has_answered() -> None:
     optional = replace(UNTOUCHED, optional=True)
     assert list(build_target_families([optional])) == []
     assert list(build_target_families([replace(optional, answered=True)]))
+
+
+def test_the_source_of_the_figures_is_1_the_other_0_and_neither_is_there_without_figures() -> None:
+    for now, expected in (
+        (MeasurementSource.TRAFFIC, {"traffic": 1.0, "probe": 0.0}),
+        (MeasurementSource.PROBE, {"traffic": 0.0, "probe": 1.0}),
+        (None, {}),
+    ):
+        engine = EngineSnapshot(EngineKey("m", None), measurement_source=now)
+        families = build_target_families([replace(UNTOUCHED, answered=True, engines=(engine,))])
+        samples = [sample for family in families for sample in family.samples if "measurement" in sample.name]
+        assert {sample.labels["source"]: sample.value for sample in samples} == expected, now
 
 
 def test_no_number_is_ever_nan_or_infinite() -> None:

@@ -19,7 +19,7 @@ from phasewatch.backends.ollama.state import OllamaState, ProbeMeasurement
 from phasewatch.base.optional import compute_share
 from phasewatch.config.settings import ProbeSettings, Target
 from phasewatch.models.sources.configured import apply_model_settings
-from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import ServerFacts, TargetSnapshot, create_snapshot
@@ -127,6 +127,7 @@ def _build_engine(
             inter_token=Distribution(mean=1 / decode_rate if decode_rate is not None else None),
         ),
         ceiling=_compute_ceiling(state, target, model, timings),
+        measurement_source=None if timings is None else MeasurementSource.PROBE,
     )
 
 

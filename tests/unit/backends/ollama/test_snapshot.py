@@ -24,7 +24,7 @@ from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.costs import ModelCosts, WeightReads
-from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
@@ -103,6 +103,13 @@ def test_before_the_first_probe_there_are_no_rates() -> None:
         assert reading.phases.decode_tokens_per_second is None, unprobed
         assert reading.latencies.time_to_first_token.mean is None, unprobed
         assert reading.latencies.inter_token.mean is None, unprobed
+
+
+def test_figures_of_a_probe_are_called_so_for_as_long_as_they_are_shown() -> None:
+    for state, now in ((up(model()), NOW), (up(model(long=LONG)), NOW), (up(model(SHORT)), NOW + 601)):
+        assert engine(state, now).measurement_source is None
+        assert decode(state, now) is None
+    assert engine(up(model(SHORT))).measurement_source is MeasurementSource.PROBE
 
 
 def test_a_measurement_is_valid_for_two_intervals() -> None:
