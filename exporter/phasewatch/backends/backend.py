@@ -9,11 +9,10 @@ from phasewatch.config.settings import Target
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.models import ModelSnapshot
-from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
+from phasewatch.snapshot.target import TargetSnapshot
 
 if TYPE_CHECKING:  # `check` and `--help` do not import httpx
-    from phasewatch.base.errors import ScrapeError
-    from phasewatch.scrape.http import Response
+    from phasewatch.scrape.recorded import FetchedLine, RecordedScrape
     from phasewatch.scrape.scraper import Scraper
 
 Clock = Callable[[], float]
@@ -22,21 +21,23 @@ Clock = Callable[[], float]
 class Recorder(Protocol):
     """Requests from a server what a recording stores."""
 
-    async def fetch_facts(self) -> ServerFacts:
-        """Request the server's facts about itself, for the header."""
-
-    async def fetch(self) -> "Response":
-        """Request the page of one scrape.
-
-        Raises:
-            ScrapeError: there was no complete response.
+    async def fetch_header(self) -> Mapping[str, object]:
+        """Request the server's facts about itself, the backend's own keys of the header: those without an answer are
+        empty or missing.
         """
 
-    def parse_page(self, response: "Response") -> object:
-        """Check that a response is a usable page.
+    async def fetch_line(self, clock: Clock) -> "FetchedLine":
+        """Request all that belongs into one line. A failed request is part of the line too, so nothing is raised.
+
+        Args:
+            clock: seconds since the start of the recording.
+        """
+
+    def check(self, line: "FetchedLine") -> None:
+        """Check that an answered line can be used: that it shows figures of a server of this kind.
 
         Raises:
-            ScrapeError: it is not.
+            ScrapeError: it cannot.
         """
 
     async def close(self) -> None:
@@ -46,8 +47,25 @@ class Recorder(Protocol):
 class Player(Protocol):
     """Runs the scrapes of a recording through the pipeline of `serve`."""
 
-    def play(self, scrape: "Response | ScrapeError", timing: ScrapeTiming) -> TargetSnapshot:
-        """The snapshot after one more scrape, which got a response or failed."""
+    def play(self, scrape: "RecordedScrape", timing: ScrapeTiming) -> TargetSnapshot:
+        """The snapshot after one more line.
+
+        Raises:
+            RecordingError: the line lacks something or cannot be read. The message does not name the place.
+        """
+
+
+@dataclass(frozen=True)
+class ServerSign:
+    """What tells servers of one kind from others.
+
+    Attributes:
+        path: path below the base address, harmless to ask for.
+        matches: whether the JSON value that was found there is that of such a server.
+    """
+
+    path: str
+    matches: Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -61,6 +79,8 @@ class Backend:
         explain_missing_prefill_ceiling: the same for prefill.
         create_recorder: creates the recorder of a target; None for servers without a page to record.
         create_player: creates the player of a recording, from a target and the header; None without recordings.
+        played_kinds: kinds of lines that its player takes, each of which gets a snapshot; others are skipped.
+        sign: by which `record` recognises a server of which only the address is known; None: by nothing.
     """
 
     rules: BackendRules
@@ -69,6 +89,8 @@ class Backend:
     explain_missing_prefill_ceiling: Callable[[EngineSnapshot], str]
     create_recorder: Callable[[Target], Recorder] | None = None
     create_player: Callable[[Target, Mapping[str, Any]], Player] | None = None
+    played_kinds: frozenset[str] = frozenset({"scrape"})
+    sign: ServerSign | None = None
 
     @property
     def name(self) -> str:

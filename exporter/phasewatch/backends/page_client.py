@@ -1,6 +1,7 @@
 """Client of a server that exposes Prometheus metrics about its engines."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import httpx
@@ -9,8 +10,10 @@ from phasewatch.analysis.samples import Page
 from phasewatch.backends.client import ServerClient, decode_page
 from phasewatch.backends.metric_table import MetricTable
 from phasewatch.backends.prometheus_page import PageReader
+from phasewatch.base.errors import ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.scrape.http import Response
+from phasewatch.scrape.recorded import FetchedLine, record_answer
 from phasewatch.snapshot.target import ServerFacts
 
 _ACCEPT: Final = "text/plain;version=0.0.4"
@@ -48,6 +51,29 @@ class PageClient(ServerClient):
             ScrapeError: it is not a page of this server's metrics.
         """
         return parse_page(self._reader, response)
+
+    async def fetch_header(self) -> Mapping[str, object]:
+        """Request version and models, for the header of a recording."""
+        facts = await self.fetch_facts()
+        models = [
+            {"id": name, "root": model.root, "max_model_len": model.max_model_len}
+            for name, model in facts.models.items()
+        ]
+        return {"version": facts.version, "models": {"data": models}}
+
+    async def fetch_line(self, clock: Callable[[], float]) -> FetchedLine:
+        """Request the page of metrics, for a line of a recording."""
+        return FetchedLine(*await record_answer(self.fetch(), clock))
+
+    def check(self, line: FetchedLine) -> None:
+        """Check that a line of a recording has a usable page.
+
+        Raises:
+            ScrapeError: it has none.
+        """
+        if isinstance(line.outcome, ScrapeError):
+            raise line.outcome
+        self.parse_page(line.outcome)
 
     @abstractmethod
     async def fetch_facts(self) -> ServerFacts:

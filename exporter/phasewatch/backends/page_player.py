@@ -8,11 +8,11 @@ from phasewatch.backends.metric_table import MetricTable
 from phasewatch.backends.page_client import parse_page
 from phasewatch.backends.page_state import PageRules, PageState, build_snapshot, fold_failure, fold_page
 from phasewatch.backends.prometheus_page import PageReader
-from phasewatch.base.errors import ScrapeError
+from phasewatch.base.errors import RecordingError, ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.hardware.facts import DeviceFacts
 from phasewatch.models.sources.folder import read_folder_costs
-from phasewatch.scrape.http import Response
+from phasewatch.scrape.recorded import RecordedScrape
 from phasewatch.snapshot.health import ScrapeTiming
 from phasewatch.snapshot.target import ServerFacts, TargetSnapshot
 
@@ -38,8 +38,12 @@ class PagePlayer:
         self._reader = PageReader(table)
         self._state = PageState(equipment=Equipment(device, None if path is None else read_folder_costs(path)[0]))
 
-    def play(self, scrape: Response | ScrapeError, timing: ScrapeTiming) -> TargetSnapshot:
-        """The snapshot after one more scrape."""
+    def play(self, scrape: RecordedScrape, timing: ScrapeTiming) -> TargetSnapshot:
+        """The snapshot after one more scrape.
+
+        Raises:
+            RecordingError: the line has neither a page nor an error.
+        """
         try:
             page = self._parse(scrape)
         except ScrapeError as error:
@@ -49,7 +53,9 @@ class PagePlayer:
             self._state = replace(fold_page(before, page, timing, self._target, self._rules), facts=self._facts)
         return build_snapshot(self._state, self._target)
 
-    def _parse(self, scrape: Response | ScrapeError) -> Page:
-        if isinstance(scrape, ScrapeError):
-            raise scrape
-        return parse_page(self._reader, scrape)
+    def _parse(self, scrape: RecordedScrape) -> Page:
+        if isinstance(scrape.outcome, ScrapeError):
+            raise scrape.outcome
+        if scrape.outcome is None:
+            raise RecordingError("expected an error, or a status and a body")
+        return parse_page(self._reader, scrape.outcome)

@@ -3,40 +3,23 @@
     {"kind": "header", "engine": "vllm", "version": "0.32.0", ...}
     {"kind": "scrape", "t": 12.0, "took": 0.02, "status": 200, "body": "..."}
     {"kind": "scrape", "t": 13.0, "error": "connect", "refused": true}
+    {"kind": "scrape", "t": 14.0, "took": 0.02, "status": 200, "body": "...", "slots": {"t": 14.02, ...}}
 
-`t` is the time at which the scrape was sent, in monotonic seconds since the start; `took` its duration in seconds.
-`refused` stands beside the error of a connection that was refused (see `ScrapeError`).
+A line holds an answer (`scrape.recorded`), answers as parts under names, or both.
 """
 
 import gzip
 import json
 import lzma
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Any, Self, TextIO
 
-from phasewatch.base.errors import Reason, RecordingError, ScrapeError
-from phasewatch.scrape.http import Response
-
-_ERROR_NAMES: Final[Mapping[str, Reason]] = {
-    **{reason.value: reason for reason in Reason},
-    # Names used by other recorders; any other error counts as a broken connection.
-    "TimeoutError": Reason.TIMEOUT,
-    "ServerTimeoutError": Reason.TIMEOUT,
-    "ConnectTimeout": Reason.TIMEOUT,
-    "ReadTimeout": Reason.TIMEOUT,
-    "ClientConnectorSSLError": Reason.TLS,
-    "ClientConnectorCertificateError": Reason.TLS,
-}
-
-_REFUSALS: Final = frozenset({"ClientConnectorError", "ConnectionRefusedError"})
-"""Names by which other recorders record a refused connection. aiohttp has other names for failures of name resolution
-and TLS, and for connections that broke."""
-
-_LARGEST_NUMBER: Final = 1e12
-"""Numbers from here on are not accepted as times, seconds."""
+from phasewatch.base.errors import RecordingError, ScrapeError
+from phasewatch.scrape.recorded import SCRAPE, FetchedLine, RecordedScrape, parse_answer, parse_number, parse_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +35,6 @@ class RecordingHeader:
     backend: Any
     wall_start: float | None
     keys: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedScrape:
-    """One recorded scrape.
-
-    Attributes:
-        time: time at which it was sent, seconds since the start.
-        took: duration, seconds.
-        outcome: the response, or the error.
-    """
-
-    time: float
-    took: float
-    outcome: Response | ScrapeError
-
-    @property
-    def response(self) -> Response | None:
-        """The response; None for a failed scrape."""
-        return self.outcome if isinstance(self.outcome, Response) else None
 
 
 class RecordingReader:
@@ -92,24 +55,37 @@ class RecordingReader:
             raise RecordingError(f'{path}:{number}: no recording: expected a first line with "kind": "header"')
         # Recordings by other tools, all of them of vLLM, may lack the key.
         self.header = RecordingHeader(
-            backend=first.get("engine", "vllm"), wall_start=_parse_number(first.get("wall_start")), keys=first
+            backend=first.get("engine", "vllm"), wall_start=parse_number(first.get("wall_start")), keys=first
         )
 
-    def read_scrapes(self) -> Iterator[RecordedScrape]:
+    def read_scrapes(self, kinds: frozenset[str] = frozenset({SCRAPE})) -> Iterator[RecordedScrape]:
         """Read every scrape, in order.
+
+        Args:
+            kinds: kinds of lines to read; others are skipped.
 
         Raises:
             RecordingError: a line is not valid, or the times do not increase.
         """
         previous = -1.0
         for number, line in self._lines:
-            if line.get("kind") != "scrape":
+            kind = line.get("kind")
+            if not isinstance(kind, str) or kind not in kinds:
                 continue
-            scrape = self._parse_scrape(number, line)
-            if scrape.time <= previous:
-                raise RecordingError(f"{self.path}:{number}: t must be above that of the scrape before")
+            with self.locate(number):
+                scrape = _parse_scrape(kind, number, line)
+                if scrape.time <= previous:
+                    raise RecordingError("t must be above that of the scrape before")
             previous = scrape.time
             yield scrape
+
+    @contextmanager
+    def locate(self, number: int) -> Iterator[None]:
+        """Put file and line in front of the message of a `RecordingError` that a line causes."""
+        try:
+            yield
+        except RecordingError as error:
+            raise RecordingError(f"{self.path}:{number}: {error}") from error
 
     def _read(self) -> Iterator[tuple[int, dict[str, Any]]]:
         number = 0
@@ -133,35 +109,13 @@ class RecordingReader:
             raise RecordingError(f"{self.path}:{number}: expected an object")
         return line
 
-    def _parse_scrape(self, number: int, line: Mapping[str, Any]) -> RecordedScrape:
-        time, took = _parse_number(line.get("t")), _parse_number(line.get("took", 0.0))
-        if time is None or took is None or took < 0:
-            raise RecordingError(f"{self.path}:{number}: expected numbers for t and took")
-        if "error" in line:
-            return RecordedScrape(time, took, _create_error(str(line["error"]), refused=line.get("refused") is True))
-        status, body = line.get("status"), line.get("body", "")
-        if not isinstance(status, int) or not isinstance(body, str):
-            raise RecordingError(f"{self.path}:{number}: expected an error, or a status and a body")
-        response = Response(status, str(line.get("content_type", "")), _encode_body(body))
-        return RecordedScrape(time, took, response)
 
-
-def _parse_number(value: object) -> float | None:
-    """Parse a finite number of a plausible size; None for anything else."""
-    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER else None
-
-
-def _encode_body(body: str) -> bytes:
-    """Encode a body as the original bytes; `RecordingWriter` keeps bytes that are not UTF-8 as surrogates."""
-    try:
-        return body.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return body.encode("utf-8", "surrogatepass")
-
-
-def _create_error(name: str, *, refused: bool) -> ScrapeError:
-    reason = _ERROR_NAMES.get(name, Reason.CONNECT)
-    return ScrapeError(reason, f"recorded as {name}", refused=refused or name in _REFUSALS)
+def _parse_scrape(kind: str, number: int, line: Mapping[str, Any]) -> RecordedScrape:
+    time, took = parse_times(line)
+    has_answer = not line.keys().isdisjoint({"error", "status", "body"})
+    has_parts = any(isinstance(value, dict | list) for value in line.values())
+    outcome = parse_answer(line) if has_answer or not has_parts else None
+    return RecordedScrape(time, took, outcome, line, kind, number)
 
 
 class RecordingWriter:
@@ -189,26 +143,14 @@ class RecordingWriter:
             raise RecordingError(f"{path}: cannot be written: {error.strerror}") from error
         self._write({"kind": "header", **header})
 
-    def write_response(self, time: float, took: float, response: Response) -> None:
-        """Write a response.
-
-        Args:
-            time: time at which the scrape was sent, seconds since the start.
-            took: duration, seconds.
-            response: the response.
+    def write_line(self, line: FetchedLine) -> None:
+        """Write a scrape, or what else was read.
 
         Raises:
             RecordingError: the file cannot be written.
         """
-        body = response.body.decode("utf-8", "surrogateescape")
-        line = {"t": time, "took": took, "status": response.status, "content_type": response.content_type, "body": body}
-        self._write({"kind": "scrape", **line})
-        self._responses += 1
-
-    def write_error(self, time: float, took: float, error: ScrapeError) -> None:
-        """Write a failure; arguments and errors as in `write_response`."""
-        refused = {"refused": True} if error.refused else {}
-        self._write({"kind": "scrape", "t": time, "took": took, "error": error.reason.value, **refused})
+        self._write({"kind": line.kind, **line.keys})
+        self._responses += not isinstance(line.outcome, ScrapeError)
 
     def _write(self, line: Mapping[str, Any]) -> None:
         try:

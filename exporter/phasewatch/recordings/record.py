@@ -1,20 +1,20 @@
-"""`phasewatch record`: writes a server's pages of metrics to a file."""
+"""`phasewatch record`: writes what a server shows of itself to a file."""
 
 import asyncio
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phasewatch import __version__
 from phasewatch.backends import find_backend
-from phasewatch.backends.backend import Recorder
+from phasewatch.backends.backend import Clock, Recorder
 from phasewatch.base.errors import ScrapeError
 from phasewatch.base.units import format_duration
 from phasewatch.config.settings import Target
 from phasewatch.recordings.format import RecordingWriter
-from phasewatch.snapshot.target import ServerFacts
 
 
 @dataclass(frozen=True)
@@ -55,39 +55,37 @@ async def record(target: Target, *, duration: float, interval: float, output: Pa
     planned = max(1, round(duration / interval))
     outcome = RecordingOutcome()
     try:
-        facts = await _fetch_facts(recorder, stopped)
+        facts = await _fetch_header(recorder, stopped)
         wall_start, start = time.time(), time.monotonic()
         with RecordingWriter(output, _create_header(target, facts, interval, wall_start)) as writer:
             for index in range(planned):
                 await _wait(stopped, start + index * interval - time.monotonic())
                 if stopped.is_set():
                     break
-                outcome = await _scrape(recorder, writer, start, outcome)
+                outcome = await _scrape(recorder, writer, lambda: time.monotonic() - start, outcome)
                 _report_progress(outcome, planned, interval)
     finally:
         await recorder.close()
     return outcome
 
 
-async def _fetch_facts(recorder: Recorder, stopped: asyncio.Event) -> ServerFacts:
-    """Fetch the server's facts; empty if the user stops the recording first."""
-    fetch, stop = asyncio.ensure_future(recorder.fetch_facts()), asyncio.ensure_future(stopped.wait())
+async def _fetch_header(recorder: Recorder, stopped: asyncio.Event) -> Mapping[str, object]:
+    """Request the server's keys of the header; none if the user stops the recording first."""
+    fetch, stop = asyncio.ensure_future(recorder.fetch_header()), asyncio.ensure_future(stopped.wait())
     await asyncio.wait({fetch, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     if fetch.done():
         return fetch.result()
     fetch.cancel()
-    return ServerFacts()
+    return {}
 
 
-def _create_header(target: Target, facts: ServerFacts, interval: float, wall_start: float) -> dict[str, object]:
-    models = [
-        {"id": name, "root": model.root, "max_model_len": model.max_model_len} for name, model in facts.models.items()
-    ]
+def _create_header(
+    target: Target, facts: Mapping[str, object], interval: float, wall_start: float
+) -> dict[str, object]:
     return {
         "engine": target.backend,
-        "version": facts.version,
-        "models": {"data": models},
+        **facts,
         "interval": interval,
         "wall_start": round(wall_start, 3),
         "recorded_by": f"phasewatch {__version__}",
@@ -103,18 +101,15 @@ async def _wait(stopped: asyncio.Event, seconds: float) -> None:
 
 
 async def _scrape(
-    recorder: Recorder, writer: RecordingWriter, start: float, outcome: RecordingOutcome
+    recorder: Recorder, writer: RecordingWriter, clock: Clock, outcome: RecordingOutcome
 ) -> RecordingOutcome:
-    sent = time.monotonic()
     outcome = replace(outcome, scrapes=outcome.scrapes + 1)
+    line = await recorder.fetch_line(clock)
+    writer.write_line(line)
+    if isinstance(line.outcome, ScrapeError):
+        return replace(outcome, failed=outcome.failed + 1, last_error=line.outcome)
     try:
-        response = await recorder.fetch()
-    except ScrapeError as error:
-        writer.write_error(round(sent - start, 4), round(time.monotonic() - sent, 4), error)
-        return replace(outcome, failed=outcome.failed + 1, last_error=error)
-    writer.write_response(round(sent - start, 4), round(time.monotonic() - sent, 4), response)
-    try:
-        recorder.parse_page(response)
+        recorder.check(line)
     except ScrapeError as error:
         return replace(outcome, last_error=error)
     return replace(outcome, usable=outcome.usable + 1)

@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from phasewatch import backends
-from phasewatch.backends.backend import Player
+from phasewatch.backends.backend import Backend, Player
 from phasewatch.base.errors import RecordingError
 from phasewatch.config.resolve import resolve_target
 from phasewatch.config.settings import Target
@@ -25,24 +25,33 @@ SHORTEST_STEP_SECONDS: Final = 0.001
 
 
 def replay(recording: RecordingReader, target: Target) -> Iterator[tuple[float, TargetSnapshot]]:
-    """Replay a recording: for each scrape, failed ones included, its time `t` and the snapshot after it.
+    """Replay a recording: for each line that the backend plays, failed scrapes included, its `t` and the snapshot after
+    it.
 
     Args:
         recording: the recording that plays the target.
         target: name, window and settings of the server; its address is not contacted.
 
     Raises:
-        RecordingError: the recording cannot be read to its end, or its kind of server cannot be replayed.
+        RecordingError: the recording cannot be read to its end, its kind of server cannot be replayed, or the target is
+            of another kind.
     """
-    _, create_player = _find_player(recording)
+    backend, create_player = _find_player(recording)
+    if target.backend != backend.name:
+        raise RecordingError(
+            f"{recording.path}:1: a recording with the engine {backend.name}, but the target {target.name!r} has the "
+            f"backend {target.backend}: name a target of the same kind, or leave the configuration out"
+        )
     player = create_player(target, recording.header.keys)
     wall_start = recording.header.wall_start
     done = -1.0
-    for scrape in recording.read_scrapes():
+    for scrape in recording.read_scrapes(backend.played_kinds):
         # Other recorders may send a scrape before the previous one has ended.
         done = max(scrape.time + scrape.took, done + SHORTEST_STEP_SECONDS)
         timing = ScrapeTiming(scrape.time, done, None if wall_start is None else wall_start + done)
-        yield scrape.time, player.play(scrape.outcome, timing)
+        with recording.locate(scrape.number):
+            snapshot = player.play(scrape, timing)
+        yield scrape.time, snapshot
 
 
 def create_target(recording: RecordingReader, name: str) -> Target:
@@ -51,27 +60,27 @@ def create_target(recording: RecordingReader, name: str) -> Target:
     Raises:
         RecordingError: its kind of server cannot be replayed.
     """
-    keys = {"name": "recording", "backend": _find_player(recording)[0], "url": "http://recording.invalid"}
+    keys = {"name": "recording", "backend": _find_player(recording)[0].name, "url": "http://recording.invalid"}
     return replace(resolve_target(keys, backends.list_rules()), name=name)
 
 
-def _find_player(recording: RecordingReader) -> tuple[str, Callable[[Target, Mapping[str, Any]], Player]]:
-    """Find the name of a recording's backend and the function that creates its player.
+def _find_player(recording: RecordingReader) -> tuple[Backend, Callable[[Target, Mapping[str, Any]], Player]]:
+    """Find a recording's backend and the function that creates its player.
 
     Raises:
         RecordingError: its kind of server cannot be replayed.
     """
-    backend_name = recording.header.backend
-    players = {backend.name: backend.create_player for backend in backends.BACKENDS if backend.create_player}
-    for name, create_player in players.items():
-        if name == backend_name:
-            return name, create_player
+    kind = recording.header.backend
+    players = {backend.name: (backend, backend.create_player) for backend in backends.BACKENDS if backend.create_player}
+    for name, found in players.items():
+        if name == kind:
+            return found
     supported = ", ".join(players)
-    raise RecordingError(f"{recording.path}:1: a recording of {backend_name!r}; this version replays {supported} only")
+    raise RecordingError(f"{recording.path}:1: a recording of {kind!r}; this version replays {supported} only")
 
 
 def format_json(recording: RecordingReader, target: Target) -> Iterator[str]:
-    """Format each scrape as a JSON object: `{"t": seconds, "metrics": [{"name", "labels", "value"}, ...]}`."""
+    """Format each line played as a JSON object: `{"t": seconds, "metrics": [{"name", "labels", "value"}, ...]}`."""
     for time, snapshot in replay(recording, target):
         metrics = [
             {"name": sample.name, "labels": sample.labels, "value": sample.value}

@@ -44,13 +44,15 @@ def _create_cookie_jar() -> CookieJar:
 @dataclass(frozen=True, slots=True)
 class Response:
     """A response of any status. `body` is complete and decompressed, or empty if it was not read; `date` is the
-    server's clock as Unix time in whole seconds, None without a valid `Date` header.
+    server's clock as Unix time in whole seconds, None without a valid `Date` header; `start` is the header
+    `Process-Start-Time-Unix` as it was sent, None without it. It changes when the server restarts.
     """
 
     status: int
     content_type: str
     body: bytes
     date: float | None = None
+    start: str | None = None
 
 
 def create_client(
@@ -192,8 +194,13 @@ async def _exchange(
         raise ScrapeError(Reason.CONNECT, "the server closed the connection without a valid answer") from error
     except httpx.HTTPError as error:
         raise ScrapeError(Reason.INTERNAL, f"the request failed: {type(error).__name__}") from error
+    headers = response.headers
     return Response(
-        response.status_code, response.headers.get("content-type", ""), body, _parse_date(response.headers.get("date"))
+        response.status_code,
+        headers.get("content-type", ""),
+        body,
+        date=_parse_date(headers.get("date")),
+        start=headers.get("process-start-time-unix"),
     )
 
 

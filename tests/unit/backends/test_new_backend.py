@@ -3,14 +3,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from phasewatch import backends
+from phasewatch.backends.backend import ServerSign
+from phasewatch.backends.vllm import VLLM
 from phasewatch.cli.main import main
+from phasewatch.recordings.format import RecordingReader
 from tests.support.configurations import BACKENDS_KNOWN
-from tests.support.fakes import Exporter, FakeVllm
+from tests.support.fakes import Exporter, FakeVllm, recorded_page
 from tests.support.paths import ROOT
 from tests.support.plain_counters import PLAIN_COUNTERS
 
@@ -90,6 +94,33 @@ def test_a_recording_of_a_registered_backend_is_replayed(tmp_path: Path, capsys:
         "llm_decode_throughput_tokens_per_second": 10.0,
         "llm_decode_streams": 0.5,
     }
+
+
+def test_record_recognises_a_registered_backend_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "new.jsonl"
+    for answer, recorded in (({"version": "0.32.0"}, "plain_counters"), ({"version": "0.33.0"}, "vllm")):
+        sign = ServerSign("/version", answer.__eq__)
+        monkeypatch.setattr(backends, "BACKENDS", (VLLM, replace(PLAIN_COUNTERS, sign=sign)))
+        with FakeVllm(counters(0, 0, 0, 0).encode() + recorded_page()) as server:
+            words = ["--target", server.url, "--duration", "100ms", "--interval", "100ms", "--output", str(output)]
+            assert main(["record", *words]) == 0, recorded
+        assert RecordingReader(output).header.backend == recorded
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_recording_does_not_play_a_target_of_another_registered_backend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = tmp_path / "vllm.jsonl"
+    recording.write_text('{"kind": "header", "engine": "vllm"}\n')
+    assert main(["replay", str(recording), "--config.file", str(configuration(tmp_path))]) == 1
+    assert capsys.readouterr() == (
+        "",
+        (
+            f"{recording}:1: a recording with the engine vllm, but the target 'kettle' has the backend "
+            "plain_counters: name a target of the same kind, or leave the configuration out\n"
+        ),
+    )
 
 
 def test_serve_exposes_a_registered_backend_on_metrics_and_the_landing_page(tmp_path: Path) -> None:

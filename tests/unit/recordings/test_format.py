@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from phasewatch.base.errors import Reason, RecordingError, ScrapeError
-from phasewatch.recordings.format import RecordedScrape, RecordingReader, RecordingWriter
+from phasewatch.recordings.format import RecordingReader, RecordingWriter
 from phasewatch.scrape.http import Response
+from phasewatch.scrape.recorded import FetchedLine, RecordedScrape
+from tests.support.answers import fetched
 
 HEADER = {"kind": "header", "engine": "vllm", "version": "0.32.0", "wall_start": 1700000000.5}
 
@@ -29,9 +31,9 @@ def test_a_written_recording_is_read_back_the_same(tmp_path: Path) -> None:
         good = Response(200, "text/plain", 'vllm:x{model_name="é"} 1\n'.encode())
         broken = Response(500, "text/html", b"\xff\xfe")
         with RecordingWriter(path, HEADER) as writer:
-            writer.write_response(0.0, 0.01, good)
-            writer.write_error(1.0, 4.0, ScrapeError(Reason.TIMEOUT, "too slow"))
-            writer.write_response(2.0, 0.02, broken)
+            writer.write_line(fetched(0.0, 0.01, good))
+            writer.write_line(fetched(1.0, 4.0, ScrapeError(Reason.TIMEOUT, "too slow")))
+            writer.write_line(fetched(2.0, 0.02, broken))
         first, second, third = read_scrapes(path)
         assert (first.time, first.took, first.outcome) == (0.0, 0.01, good), ending
         assert isinstance(second.outcome, ScrapeError), ending
@@ -47,7 +49,7 @@ def test_the_file_extension_decides_the_compression(tmp_path: Path) -> None:
     for ending, opened in (("jsonl", open), ("jsonl.gz", gzip.open), ("jsonl.xz", lzma.open)):
         path = tmp_path / f"x.{ending}"
         with RecordingWriter(path, HEADER) as writer:
-            writer.write_response(0.0, 0.01, Response(200, "", b""))
+            writer.write_line(fetched(0.0, 0.01, Response(200, "", b"")))
         with opened(path, "rt") as file:
             assert json.loads(file.readline()) == HEADER
 
@@ -56,7 +58,7 @@ def test_a_recording_without_a_response_does_not_replace_another(tmp_path: Path)
     path = tmp_path / "x.jsonl"
     path.write_text("precious")
     with RecordingWriter(path, HEADER) as writer:
-        writer.write_error(0.0, 0.01, ScrapeError(Reason.CONNECT, "gone"))
+        writer.write_line(fetched(0.0, 0.01, ScrapeError(Reason.CONNECT, "gone")))
     assert path.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -66,7 +68,7 @@ def test_an_interrupted_recording_keeps_its_scrapes(tmp_path: Path) -> None:
 
     def interrupted() -> None:
         with RecordingWriter(path, HEADER) as writer:
-            writer.write_response(0.0, 0.01, Response(200, "", b""))
+            writer.write_line(fetched(0.0, 0.01, Response(200, "", b"")))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -89,9 +91,9 @@ def test_errors_of_other_recorders_are_mapped_to_reasons(tmp_path: Path) -> None
 def test_a_recording_keeps_whether_a_connection_was_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     with RecordingWriter(path, HEADER) as writer:
-        writer.write_response(0.0, 0.01, Response(200, "", b""))
-        writer.write_error(1.0, 0.01, ScrapeError(Reason.CONNECT, "gone", refused=True))
-        writer.write_error(2.0, 0.01, ScrapeError(Reason.CONNECT, "reset"))
+        writer.write_line(fetched(0.0, 0.01, Response(200, "", b"")))
+        writer.write_line(fetched(1.0, 0.01, ScrapeError(Reason.CONNECT, "gone", refused=True)))
+        writer.write_line(fetched(2.0, 0.01, ScrapeError(Reason.CONNECT, "reset")))
     outcomes = [scrape.outcome for scrape in read_scrapes(path)[1:]]
     assert [(error.reason, error.refused) for error in outcomes if isinstance(error, ScrapeError)] == [
         (Reason.CONNECT, True),
@@ -181,7 +183,7 @@ def test_a_full_disk_is_reported() -> None:
     def fill() -> None:
         with RecordingWriter(link, HEADER) as writer:
             for second in range(1000):
-                writer.write_response(float(second), 0.01, Response(200, "", b"x" * 1000))
+                writer.write_line(fetched(float(second), 0.01, Response(200, "", b"x" * 1000)))
 
     with pytest.raises(RecordingError, match="/dev/full: cannot be written: No space left on device"):
         fill()
@@ -193,3 +195,63 @@ def test_a_body_with_a_lone_surrogate_is_kept_as_invalid_utf8(tmp_path: Path) ->
     assert scrape.response is not None
     with pytest.raises(UnicodeDecodeError):
         scrape.response.body.decode()
+
+
+def test_a_line_may_hold_answers_under_names_instead_of_one_of_its_own(tmp_path: Path) -> None:
+    part = {"t": 0.1, "took": 0.01, "status": 200, "body": "x"}
+    for parts in ({"ps": part, "children": []}, {"children": [{"pid": 7, "metrics": part}]}):
+        line = {"kind": "scrape", "t": 0, **parts}
+        (scrape,) = read_scrapes(write_lines(tmp_path / "x.jsonl", HEADER, line))
+        assert (scrape.outcome, scrape.response, scrape.keys) == (None, None, line), parts
+
+
+def test_what_stands_beside_an_answer_or_an_error_is_kept(tmp_path: Path) -> None:
+    health = {"status": 200, "took": 0.002, "body": '{"status":"ok"}'}
+    path = write_lines(
+        tmp_path / "x.jsonl",
+        HEADER,
+        {"kind": "scrape", "t": 0, "status": 200, "body": "y", "start": "17", "slots": {"t": 0.1, "error": "timeout"}},
+        {"kind": "scrape", "t": 1, "took": 4.0, "error": "TimeoutError", "health": health},
+    )
+    answered, hung = read_scrapes(path)
+    assert answered.response == Response(200, "", b"y", start="17")
+    assert answered.keys["slots"] == {"t": 0.1, "error": "timeout"}
+    assert isinstance(hung.outcome, ScrapeError)
+    assert (hung.outcome.reason, hung.keys["health"]) == (Reason.TIMEOUT, health)
+
+
+def test_lines_of_further_kinds_are_read_in_their_order_if_asked_for(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "x.jsonl",
+        HEADER,
+        {"kind": "scrape", "t": 0, "status": 200, "body": ""},
+        {"kind": ["props"], "t": 0},
+        {"kind": "props", "t": 1, "status": 200, "body": True},
+        {"kind": "scrape", "t": 2, "error": "timeout"},
+    )
+    read = [
+        (scrape.kind, scrape.number) for scrape in RecordingReader(path).read_scrapes(frozenset({"scrape", "props"}))
+    ]
+    assert read == [("scrape", 2), ("props", 4), ("scrape", 5)]
+    assert [scrape.number for scrape in read_scrapes(path)] == [2, 5]
+
+
+def test_times_grow_across_all_kinds_that_are_read(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "x.jsonl",
+        HEADER,
+        {"kind": "scrape", "t": 1, "error": "timeout"},
+        {"kind": "props", "t": 1, "status": 200, "body": False},
+    )
+    assert len(read_scrapes(path)) == 1
+    with pytest.raises(RecordingError, match=r"x\.jsonl:3: t must be above that of the scrape before"):
+        list(RecordingReader(path).read_scrapes(frozenset({"scrape", "props"})))
+
+
+def test_a_line_of_another_kind_is_written_and_counts_as_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    keys = {"t": 0.5, "took": 0.01, "status": 200, "body": True}
+    with RecordingWriter(path, HEADER) as writer:
+        writer.write_line(FetchedLine(keys, Response(200, "", b"true"), kind="props"))
+    (scrape,) = RecordingReader(path).read_scrapes(frozenset({"props"}))
+    assert scrape == RecordedScrape(0.5, 0.01, Response(200, "", b"true"), {"kind": "props", **keys}, "props", 2)

@@ -3,15 +3,18 @@
 import json
 import lzma
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from phasewatch import backends
 from phasewatch.base.errors import RecordingError
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import create_target, format_json, format_openmetrics
 from tests.support.pages import replayed, value
 from tests.support.paths import RECORDINGS
+from tests.support.plain_counters import PLAIN_COUNTERS
 from tests.support.processes import needs
 from tests.support.targets import new_target
 
@@ -85,3 +88,39 @@ def test_scrapes_that_overlap_are_replayed_in_their_order(tmp_path: Path) -> Non
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (header, *scrapes)))
     assert [json.loads(line)["t"] for line in format_json(RecordingReader(path), TARGET)] == [1.0, 2.0, 2.5]
+
+
+def write_recording(path: Path, *lines: dict[str, object], engine: str = "vllm") -> RecordingReader:
+    path.write_text("".join(json.dumps(line) + "\n" for line in ({"kind": "header", "engine": engine}, *lines)))
+    return RecordingReader(path)
+
+
+def test_a_recording_does_not_play_a_target_of_another_kind(tmp_path: Path) -> None:
+    recording = write_recording(tmp_path / "x.jsonl")
+    with pytest.raises(RecordingError) as caught:
+        list(format_json(recording, new_target("chat", "ollama", "http://a.invalid")))
+    assert str(caught.value) == (
+        f"{tmp_path}/x.jsonl:1: a recording with the engine vllm, but the target 'chat' has the backend ollama: "
+        "name a target of the same kind, or leave the configuration out"
+    )
+
+
+def test_a_line_without_the_page_that_its_player_needs_is_reported_with_its_place(tmp_path: Path) -> None:
+    failed = {"kind": "scrape", "t": 0, "error": "timeout"}
+    recording = write_recording(tmp_path / "x.jsonl", failed, {"kind": "note"}, {"kind": "scrape", "t": 1, "ps": {}})
+    with pytest.raises(RecordingError) as caught:
+        list(format_json(recording, TARGET))
+    assert str(caught.value) == f"{tmp_path}/x.jsonl:4: expected an error, or a status and a body"
+
+
+def test_each_kind_of_line_that_a_backend_plays_has_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (
+        {"kind": "scrape", "t": 0, "error": "timeout"},
+        {"kind": "props", "t": 1, "status": 200, "body": True},
+        {"kind": "scrape", "t": 2, "error": "timeout"},
+    )
+    for kinds, played in ((PLAIN_COUNTERS.played_kinds, [0, 2]), (frozenset({"scrape", "props"}), [0, 1, 2])):
+        monkeypatch.setattr(backends, "BACKENDS", (replace(PLAIN_COUNTERS, played_kinds=kinds),))
+        recording = write_recording(tmp_path / "x.jsonl", *lines, engine=PLAIN_COUNTERS.name)
+        documents = map(json.loads, format_json(recording, create_target(recording, "kettle")))
+        assert [document["t"] for document in documents] == played, kinds

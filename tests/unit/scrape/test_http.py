@@ -248,3 +248,16 @@ def test_both_requests_of_a_redirect_share_one_deadline() -> None:
         assert (await request("http://h:8000", httpx.MockTransport(handle), deadline=5)).status == 200
 
     Timeline().run(work())
+
+
+def test_the_start_of_the_process_is_kept_as_it_was_sent() -> None:
+    for headers, start in (({"Process-Start-Time-Unix": "1370475630"}, "1370475630"), ({}, None)):
+
+        def answer(_: httpx.Request, headers: Mapping[str, str] = headers) -> httpx.Response:
+            return httpx.Response(200, headers=headers, stream=httpx.ByteStream(b"x 1\n"))
+
+        async def work(transport: httpx.MockTransport) -> Response:
+            async with create_client("http://h:8080", None, transport) as client:
+                return await get(client, "/metrics", headers={}, deadline=PATIENCE, limit=1_000_000)
+
+        assert asyncio.run(work(httpx.MockTransport(answer))).start == start, headers
