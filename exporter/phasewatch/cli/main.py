@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from phasewatch import backends
+from phasewatch.backends.backend import Backend
 from phasewatch.base.errors import BindError, ConfigError, PhaseWatchError, Problem
 from phasewatch.cli.arguments import create_parser
 from phasewatch.config.resolve import load_config, load_config_or_default, resolve_target
@@ -174,15 +175,36 @@ def _choose_recorded_target(options: argparse.Namespace) -> Target:
     Raises:
         ConfigError: there is no such target, or the address is not valid.
     """
-    name_or_url, rules = options.target, backends.list_rules()
+    name_or_url = options.target
+    recordable = [backend for backend in backends.BACKENDS if backend.create_recorder is not None]
     if "://" not in name_or_url:
-        config = load_config_or_default(options.config_file, rules)
-        return _find_named(config, name_or_url, "an address begins with http:// or https://; ")
+        config = load_config_or_default(options.config_file, backends.list_rules())
+        hint = "an address begins with http:// or https://; "
+        return _require_kind(_find_named(config, name_or_url, hint), recordable)
+    usual = _create_recorded_target(name_or_url, recordable[0])
+    recognised = _recognise_backend(usual, recordable)
+    return usual if recognised is None else _create_recorded_target(name_or_url, recognised)
+
+
+def _create_recorded_target(url: str, backend: Backend) -> Target:
+    """Create a target with default settings for an address.
+
+    Raises:
+        ConfigError: the address is not valid.
+    """
     try:
-        return resolve_target({"name": "recording", "backend": _list_recordable()[0], "url": name_or_url}, rules)
+        return resolve_target({"name": "recording", "backend": backend.name, "url": url}, backends.list_rules())
     except ConfigError as error:
         problems = [Problem("--target", _name_file(problem.message)) for problem in error.problems]
         raise ConfigError(problems) from error
+
+
+def _recognise_backend(target: Target, candidates: Sequence[Backend]) -> Backend | None:
+    """Ask the server at a target's address of which kind it is; None if it is not recognised."""
+    from phasewatch.backends.client import ServerClient  # noqa: PLC0415
+    from phasewatch.backends.recognition import recognise_backend  # noqa: PLC0415
+
+    return asyncio.run(recognise_backend(ServerClient(target), candidates))
 
 
 def _name_file(message: str) -> str:
@@ -197,29 +219,23 @@ def _choose_played_target(options: argparse.Namespace) -> Target:
         ConfigError: the file has no such target, or it has several and none was named.
     """
     config = load_config(options.config_file, backends.list_rules())
-    if options.target is not None:
-        return _find_named(config, options.target)
-    if len(config.targets) > 1:
+    if options.target is None and len(config.targets) > 1:
         names = ", ".join(target.name for target in config.targets)
         raise ConfigError([Problem("--target", f"the configuration has several targets, name one of them: {names}")])
-    return _require_pages(config.targets[0])
+    target = config.targets[0] if options.target is None else _find_named(config, options.target)
+    return _require_kind(target, [backend for backend in backends.BACKENDS if backend.create_player is not None])
 
 
-def _list_recordable() -> list[str]:
-    """List the backends whose servers have pages of metrics to record and replay."""
-    return [backend.name for backend in backends.BACKENDS if backend.create_recorder is not None]
-
-
-def _require_pages(target: Target) -> Target:
-    """Return the target if its server has pages of metrics to record and replay.
+def _require_kind(target: Target, allowed: Sequence[Backend]) -> Target:
+    """Return the target if its server is of a kind that can be recorded or replayed.
 
     Raises:
-        ConfigError: the server has none.
+        ConfigError: it is not.
     """
-    recordable = _list_recordable()
-    if target.backend not in recordable:
-        names = " or ".join(recordable)
-        problem = f"{target.name!r} is an {target.backend} target, which has no page of metrics; name a {names} target"
+    names = [backend.name for backend in allowed]
+    if target.backend not in names:
+        listed = " or ".join(names)
+        problem = f"{target.name!r} is an {target.backend} target, which has no page of metrics; name a {listed} target"
         raise ConfigError([Problem("--target", problem)])
     return target
 
@@ -227,7 +243,7 @@ def _require_pages(target: Target) -> Target:
 def _find_named(config: Config, name: str, address: str = "") -> Target:
     for target in config.targets:
         if target.name == name:
-            return _require_pages(target)
+            return target
     names = ", ".join(target.name for target in config.targets)
     raise ConfigError([Problem("--target", f"no target has this name ({address}the configuration has: {names})")])
 

@@ -1,9 +1,9 @@
 """Ollama: its inventory, and harmless probes of the models that it has in memory."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from phasewatch.backends.backend import Backend
+from phasewatch.backends.backend import Backend, ServerSign
 from phasewatch.backends.missing_ceiling import knows_weights
 from phasewatch.config.backend_rules import BackendRules
 from phasewatch.config.settings import Target
@@ -37,6 +37,10 @@ def _explain_missing_prefill_ceiling(_: EngineSnapshot) -> str:
     return "an Ollama's prefill has no ceiling"
 
 
+def _is_release(answer: Any) -> bool:
+    return isinstance(answer, dict) and isinstance(answer.get("version"), str)
+
+
 OLLAMA: Final = Backend(
     rules=BackendRules(
         name="ollama",
@@ -56,4 +60,5 @@ OLLAMA: Final = Backend(
     create_scraper=_create_scraper,
     explain_missing_decode_ceiling=_explain_missing_decode_ceiling,
     explain_missing_prefill_ceiling=_explain_missing_prefill_ceiling,
+    sign=ServerSign("/api/version", _is_release),
 )
