@@ -20,10 +20,10 @@ from dataclasses import replace
 from typing import Final
 
 from alerts.generate.links import build_dashboard_path, build_runbook_url
-from phasewatch.analysis.advice.complaints import COMPLAINTS
-from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.handbook import list_complaints
 from phasewatch.analysis.advice.remedy import Advice, Remedy, list_words
-from phasewatch.analysis.advice.states import ADVICE
+from phasewatch.backends.ollama.advice import FINDINGS
+from phasewatch.backends.vllm.handbook import VLLM_HANDBOOK
 from phasewatch.base.errors import ConfigError, Problem
 
 SUBJECTS: Final = ("latency", "queue", "decode", "ollama", "collection")
@@ -53,9 +53,9 @@ _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _WORDS: Final = re.compile(r"advice\.(\w+)\.(change|avoid|remedy)\[(\d+)\]")
 
 _ADVICE: Final[Mapping[str, Advice]] = {
-    **{state.value: advice for state, advice in ADVICE.items()},
-    **COMPLAINTS,
-    **OLLAMA_ADVICE,
+    **{state.value: advice for state, advice in VLLM_HANDBOOK.states.items()},
+    **list_complaints(VLLM_HANDBOOK),
+    **FINDINGS,
 }
 
 
@@ -132,7 +132,7 @@ def _select_remedies(advice: Advice, field: str) -> tuple[Remedy, ...]:
 def _choose_by_state() -> str:
     choices = [
         f'if eq .Labels.state "{state}" }}}}{advice.title}. {" ".join(list_words(advice.change)[:_REMEDIES])}'
-        for state, advice in ADVICE.items()
+        for state, advice in VLLM_HANDBOOK.states.items()
         if advice.change
     ]
     return "{{ " + "{{ else ".join(choices)

@@ -17,9 +17,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from alerts.generate.links import build_dashboard_path, build_runbook_url
 from alerts.generate.source import read_source
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM
 from phasewatch.analysis.advice.remedy import Cause, list_words
 from phasewatch.backends.vllm.buckets import TIME_PER_TOKEN, TIME_TO_FIRST_TOKEN
+from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN, SLOW_STREAM
 from phasewatch.backends.vllm.metric_names import PREFIXES
 from phasewatch.base.errors import ConfigError, Problem
 

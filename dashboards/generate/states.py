@@ -13,7 +13,7 @@ from dashboards.generate.queries import (
     select_engines,
     select_targets,
 )
-from phasewatch.analysis.advice.states import ADVICE
+from phasewatch.analysis.advice.handbook import STATE_TITLES
 from phasewatch.analysis.saturation import SaturationState
 
 _COLOURS: Final[Mapping[SaturationState, str]] = {
@@ -40,7 +40,7 @@ IN_MEMORY, DOWN, UNKNOWN = "in_memory", "down", "unknown"
 
 STATES: Final[Mapping[str, ValueMapping]] = {
     IN_MEMORY: ValueMapping("In memory", "#3d71d9"),
-    **{state.value: ValueMapping(ADVICE[state].title, colour) for state, colour in _COLOURS.items()},
+    **{state.value: ValueMapping(STATE_TITLES[state], colour) for state, colour in _COLOURS.items()},
     DOWN: ValueMapping("Down", "#7f1d1d"),
     UNKNOWN: ValueMapping("Not known", "dark-purple"),
 }

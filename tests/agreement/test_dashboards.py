@@ -16,9 +16,9 @@ from dashboards.generate.grafana import render_dashboard
 from dashboards.generate.model import Panel, Row, Text
 from dashboards.generate.output import render_files
 from dashboards.generate.states import DOWN, IN_MEMORY, STATE_CODES, STATES, UNKNOWN
-from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.backends.vllm.metric_names import PREFIXES
+from phasewatch.backends.vllm.state_advice import ADVICE
 from phasewatch.metrics.collector import TABLE
 from tests.support.dashboard_lint import (
     Json,

@@ -12,11 +12,12 @@ from typing import Any, Final
 import pytest
 from prometheus_client import REGISTRY
 
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_cause
-from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.handbook import select_cause
 from phasewatch.analysis.advice.remedy import Advice, Cause, list_words
-from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.ollama.advice import FINDINGS
+from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN, SLOW_STREAM
+from phasewatch.backends.vllm.state_advice import ADVICE
 from phasewatch.config.settings import DeviceSettings
 from phasewatch.metrics.collector import TABLE
 from phasewatch.metrics.exporter import SELF_METRICS
@@ -64,7 +65,7 @@ WORDS: Final[Mapping[str, Advice]] = {
     # One complaint, two alerts: each has the remedies for its own part of the time.
     "LLMTimeToFirstTokenHighQueue": select_cause(SLOW_FIRST_TOKEN, Cause.QUEUE),
     "LLMTimeToFirstTokenHighPrefill": select_cause(SLOW_FIRST_TOKEN, Cause.PREFILL),
-    "LLMModelPartlyOnCpu": OLLAMA_ADVICE["partial_offload"],
+    "LLMModelPartlyOnCpu": FINDINGS["partial_offload"],
 }
 """Alerts about something that the table of advice knows."""
 

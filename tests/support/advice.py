@@ -1,5 +1,6 @@
-"""What advice is held against: the states that need none, and the flags of vLLM."""
+"""What advice is held against: the states that need none, and the flags of the servers."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from phasewatch.analysis.saturation import SaturationState
@@ -30,3 +31,6 @@ VLLM_FLAGS: Final = {
     "--watermark",
 }
 """Flags of `vllm serve` 0.33.0."""
+
+FLAGS: Final[Mapping[str, set[str]]] = {"vllm": VLLM_FLAGS, "ollama": set()}
+"""Flags of each kind of server; an Ollama is set by its environment."""

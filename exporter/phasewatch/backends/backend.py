@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from phasewatch.analysis.advice.handbook import Handbook
 from phasewatch.config.backend_rules import BackendRules
 from phasewatch.config.settings import Target
 from phasewatch.snapshot.engine import EngineSnapshot
@@ -74,6 +75,7 @@ class Backend:
 
     Attributes:
         rules: its rules of the configuration, with its name.
+        handbook: the advice on its states, and on what its users complain about.
         create_scraper: creates the scraper of a target, with a monotonic and a Unix clock.
         explain_missing_decode_ceiling: says why an engine has no decode ceiling, and which key would provide it.
         explain_missing_prefill_ceiling: the same for prefill.
@@ -84,6 +86,7 @@ class Backend:
     """
 
     rules: BackendRules
+    handbook: Handbook
     create_scraper: Callable[[Target, Clock, Clock], "Scraper"]
     explain_missing_decode_ceiling: Callable[[EngineSnapshot, ModelSnapshot | None], str]
     explain_missing_prefill_ceiling: Callable[[EngineSnapshot], str]

@@ -6,6 +6,8 @@ Its page has nothing but four plain counters, as that of a server without histog
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from phasewatch.analysis.advice.handbook import CALM_ADVICE, Handbook
+from phasewatch.analysis.advice.remedy import Advice
 from phasewatch.backends.backend import Backend, Player, Recorder
 from phasewatch.backends.missing_ceiling import explain_missing_decode_ceiling, explain_missing_prefill_ceiling
 from phasewatch.config.backend_rules import BackendRules
@@ -39,6 +41,7 @@ PLAIN_COUNTERS: Final = Backend(
         unused_keys={"probe": "accepted, but not used: a plain_counters target is never sent a prompt"},
         refused_keys={"kv_cache_dtype": "a plain_counters target has no KV cache"},
     ),
+    handbook=Handbook(CALM_ADVICE, Advice("The stream is slow", "Tokens come slowly.")),
     create_scraper=_create_scraper,
     explain_missing_decode_ceiling=explain_missing_decode_ceiling,
     explain_missing_prefill_ceiling=explain_missing_prefill_ceiling,

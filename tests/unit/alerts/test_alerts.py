@@ -12,11 +12,11 @@ import yaml
 from alerts.generate import slo
 from alerts.generate.alerts import SUBJECTS, render_rules
 from alerts.generate.links import build_dashboard_path, build_runbook_url
-from phasewatch.analysis.advice.complaints import COMPLAINTS, SLOW_FIRST_TOKEN, SLOW_STREAM
-from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
 from phasewatch.analysis.advice.remedy import Advice, list_words
-from phasewatch.analysis.advice.states import ADVICE
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.ollama.advice import FINDINGS
+from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN, SLOW_STREAM
+from phasewatch.backends.vllm.state_advice import ADVICE
 from phasewatch.base.errors import ConfigError
 from tests.support.paths import ALERTS
 from tests.support.rule_files import alerts
@@ -100,7 +100,7 @@ def test_no_link_is_typed() -> None:
 def test_no_word_of_advice_is_typed() -> None:
     for name, text in {**sources(), "slo.py": Path(slo.__file__).read_text(encoding="utf-8")}.items():
         words = " ".join(text.split())
-        for advice in (*ADVICE.values(), *COMPLAINTS.values(), *OLLAMA_ADVICE.values()):
+        for advice in (*ADVICE.values(), SLOW_FIRST_TOKEN, SLOW_STREAM, *FINDINGS.values()):
             for sentence in (*list_words(advice.change), *list_words(advice.avoid)):
                 assert sentence not in words, name
 
@@ -135,7 +135,7 @@ def advised_steps() -> Iterator[tuple[str, str]]:
         yield "LLMInterTokenLatencyHigh", remedy
     for remedy in list_words(SLOW_STREAM.change)[:3]:
         yield "LLMInterTokenLatencyBudgetBurn", remedy
-    for remedy in list_words(OLLAMA_ADVICE["partial_offload"].change)[:2]:
+    for remedy in list_words(FINDINGS["partial_offload"].change)[:2]:
         yield "LLMModelPartlyOnCpu", remedy
 
 

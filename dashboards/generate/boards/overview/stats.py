@@ -7,8 +7,8 @@ from dashboards.generate.model import TOKENS_PER_SECOND, Query, Stat
 from dashboards.generate.queries import INTER_TOKEN_P99, MBU, select_engines
 from dashboards.generate.remedies import describe_remedies
 from dashboards.generate.states import STATE_CODES, query_state_codes
-from phasewatch.analysis.advice.complaints import SLOW_STREAM
 from phasewatch.analysis.advice.remedy import Cause
+from phasewatch.backends.vllm.complaint_advice import SLOW_STREAM
 
 _UNKNOWN: Final = "Not known"
 

@@ -9,8 +9,8 @@ from dashboards.generate.no_value import NOTHING_DECODED
 from dashboards.generate.overrides import UNFILLED, fix_colour
 from dashboards.generate.queries import ENGINE_LEGEND, INTER_TOKEN_P99, build_quantile_queries, select_engines
 from dashboards.generate.remedies import describe_remedies
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM
 from phasewatch.analysis.advice.remedy import Cause
+from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN, SLOW_STREAM
 
 _UPPER, _LOWER = "upper edge", "lower edge"
 _SLOWEST_P99: Final = f"max({INTER_TOKEN_P99})"

@@ -21,12 +21,12 @@ from dashboards.generate.states import (
     query_queued,
     query_states,
 )
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN as FIRST_TOKEN
-from phasewatch.analysis.advice.complaints import SLOW_STREAM
 from phasewatch.analysis.advice.remedy import Advice, Known, Remedy, list_applicable, list_words
-from phasewatch.analysis.advice.states import ADVICE, ASLEEP
 from phasewatch.analysis.objectives import Objective
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN as FIRST_TOKEN
+from phasewatch.backends.vllm.complaint_advice import SLOW_STREAM
+from phasewatch.backends.vllm.state_advice import ADVICE, ASLEEP
 
 _NO_CHANGE: Final = "Nothing to change."
 _NOTHING_TO_AVOID: Final = "\N{EN DASH}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM, select_cause
+from phasewatch.analysis.advice.handbook import Handbook, choose_advice, select_cause
 from phasewatch.analysis.advice.remedy import (
     NOTHING_KNOWN,
     Advice,
@@ -24,7 +24,6 @@ from phasewatch.analysis.advice.remedy import (
     list_words,
     pull_alike,
 )
-from phasewatch.analysis.advice.states import ADVICE, choose_advice
 from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.objectives import Objective, Verdict
 from phasewatch.analysis.phases import Phases
@@ -102,19 +101,23 @@ def describe_advice(advice: Advice, known: Known = NOTHING_KNOWN) -> Diagnosis:
     return Diagnosis(advice.title, advice.meaning, list_words(advice.change, known), list_words(advice.avoid, known))
 
 
-def diagnose(state: SaturationState, figures: Figures, *, asleep: bool, version: str | None) -> Diagnosis:
+def diagnose(
+    handbook: Handbook, state: SaturationState, figures: Figures, *, asleep: bool, version: str | None
+) -> Diagnosis:
     """Words about an engine.
 
     Args:
+        handbook: the advice for its kind of server.
         state: saturation state.
         figures: figures over the window.
         asleep: whether the engine was put to sleep.
         version: version of the server; None if unknown.
     """
-    advice = choose_advice(state, asleep=asleep)
+    advice = choose_advice(handbook, state, asleep=asleep)
     known = _find_known(advice, figures, version)
     queued = state is not SaturationState.HEALTHY
-    symptoms = [] if state in _UNRELATED or advice is not ADVICE[state] else _find_symptoms(figures, queued=queued)
+    unrelated = state in _UNRELATED or advice is handbook.asleep
+    symptoms = [] if unrelated else _find_symptoms(handbook, figures, queued=queued)
     if not symptoms:
         return describe_advice(advice, known)
     change = _list_additional([symptom.advice.change for symptom in symptoms], advice.change, known)
@@ -132,23 +135,24 @@ def diagnose(state: SaturationState, figures: Figures, *, asleep: bool, version:
     )
 
 
-def _find_symptoms(figures: Figures, *, queued: bool) -> list[_Symptom]:
+def _find_symptoms(handbook: Handbook, figures: Figures, *, queued: bool) -> list[_Symptom]:
     """What users notice, slow tokens first; `queued` says whether requests wait now."""
     missed = {objective: verdict for objective, verdict in figures.objectives.items() if not verdict.met}
     tokens = [_describe_verdict(objective, missed[objective]) for objective in _TOKEN_OBJECTIVES if objective in missed]
     symptoms = []
     if tokens:
-        cause = find_token_cause(figures)
-        meaning = " ".join((*tokens, f"Likely cause: {_TOKEN_CAUSES[cause]}."))
-        symptoms.append(_Symptom(_SLOW_TOKENS, meaning, _choose_token_advice(cause)))
-    if Objective.TIME_TO_FIRST_TOKEN in missed:
+        token_cause = find_token_cause(figures)
+        meaning = " ".join((*tokens, f"Likely cause: {_TOKEN_CAUSES[token_cause]}."))
+        symptoms.append(_Symptom(_SLOW_TOKENS, meaning, _choose_token_advice(handbook, token_cause)))
+    if Objective.TIME_TO_FIRST_TOKEN in missed and handbook.slow_first_token is not None:
         verdict = _describe_verdict(Objective.TIME_TO_FIRST_TOKEN, missed[Objective.TIME_TO_FIRST_TOKEN])
-        symptoms.append(_describe_first_token(verdict, find_first_token_cause(figures.latencies), queued=queued))
+        cause = find_first_token_cause(figures.latencies)
+        advice = select_cause(handbook.slow_first_token, cause)
+        symptoms.append(_describe_first_token(verdict, advice, cause, queued=queued))
     return symptoms
 
 
-def _describe_first_token(verdict: str, cause: Cause | None, *, queued: bool) -> _Symptom:
-    advice = select_cause(SLOW_FIRST_TOKEN, cause)
+def _describe_first_token(verdict: str, advice: Advice, cause: Cause | None, *, queued: bool) -> _Symptom:
     if cause is Cause.QUEUE:
         # The advice on the state says what to do about a queue; one that has drained was a burst.
         advice = replace(advice, change=tuple(remedy for remedy in advice.change if remedy.at_once))
@@ -195,11 +199,11 @@ _TOKEN_CAUSES: Final[Mapping[Cause, str]] = {
 }
 
 
-def _choose_token_advice(cause: Cause) -> Advice:
+def _choose_token_advice(handbook: Handbook, cause: Cause) -> Advice:
     """The advice on slow tokens; what to change against preemptions stands in the advice on that state."""
     if cause is Cause.PREEMPTIONS:
-        return replace(SLOW_STREAM, change=ADVICE[SaturationState.PREEMPTING].change)
-    return select_cause(SLOW_STREAM, cause)
+        return replace(handbook.slow_stream, change=handbook.states[SaturationState.PREEMPTING].change)
+    return select_cause(handbook.slow_stream, cause)
 
 
 def _find_known(advice: Advice, figures: Figures, version: str | None) -> Known:

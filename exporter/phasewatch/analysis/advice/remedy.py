@@ -57,21 +57,23 @@ PREFILL_COMPUTE: Final = "compute for prefill"
 AIMS: Final = frozenset({CACHE_MEMORY, CACHE_QUANTISATION, WEIGHT_QUANTISATION, PREFIX_SHARING, PREFILL_COMPUTE})
 """What remedies raise or lower by several flags, or by none: settings in a wider sense."""
 
-RELEASES: Final[Mapping[str, tuple[int, int]]] = {
-    "--watermark": (0, 24),
-    # 0.24 to 0.32 have the flag too, but only data-parallel mixtures of experts obey it.
-    "--prefill-schedule-interval": (0, 33),
-    "--max-num-queued-reqs": (0, 29),
-    "--max-num-queued-tokens": (0, 29),
-    "--max-num-active-seqs": (0, 31),
-}
-"""First release of vLLM in which a flag has its effect, for flags that some supported releases lack."""
-
-OLDEST_RELEASE: Final = (0, 8)
-"""Oldest supported release of vLLM."""
-
 _FLAG: Final = re.compile(r"--[a-z][a-z-]+[a-z]")
 _RELEASE: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Releases:
+    """Which releases of a kind of server have which flags.
+
+    Attributes:
+        server: name of the server, as words have it.
+        oldest: oldest supported release, major and minor number.
+        first: first release in which a flag has its effect, for flags that some supported releases lack.
+    """
+
+    server: str
+    oldest: tuple[int, int]
+    first: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Remedy:
         lowers: flags, settings and `AIMS` that go down.
         conditions: what has to hold; the words name them.
         cause: the cause that it is about; None if it helps with any.
+        releases: which releases have the flags that it names; None if all supported ones have them.
     """
 
     text: str
@@ -95,6 +98,7 @@ class Remedy:
     lowers: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
     cause: Cause | None = None
+    releases: Releases | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +157,11 @@ def find_flags(text: str) -> frozenset[str]:
 
 
 def _applies(remedy: Remedy, known: Known) -> bool:
-    release = _parse_release(known.version)
-    if release is not None and any(RELEASES.get(flag, release) > release for flag in find_flags(remedy.text)):
-        return False
+    release = _parse_release(known.version, remedy.releases)
+    if remedy.releases is not None and release is not None:
+        first = remedy.releases.first
+        if any(first.get(flag, release) > release for flag in find_flags(remedy.text)):
+            return False
     return not any(OPPOSITES[condition] in known.conditions for condition in remedy.conditions)
 
 
@@ -167,27 +173,32 @@ def _phrase(remedy: Remedy, known: Known) -> str:
         *([remedy.cause.value] if remedy.cause is not None else []),
         *([f"while {' and '.join(conditions)}"] if conditions else []),
     ]
-    text = _name_releases(remedy.text) if _parse_release(known.version) is None else remedy.text
+    text = remedy.text
+    if remedy.releases is not None and _parse_release(known.version, remedy.releases) is None:
+        text = _name_releases(text, remedy.releases)
     separator = ": " if remedy.at_once or remedy.cause is not None else ", "
     words = f"{', '.join(parts)}{separator}{text}" if parts else text
     words = words[0].upper() + words[1:]
     return f"{words} Needs a restart." if remedy.restart and "restart" not in words.lower() else words
 
 
-def _name_releases(text: str) -> str:
+def _name_releases(text: str, releases: Releases) -> str:
     """The text with the first mention of each flag followed by the release that it needs, if some releases lack it."""
     for flag in dict.fromkeys(_FLAG.findall(text)):
-        if flag in RELEASES:
-            major, minor = RELEASES[flag]
-            text = re.sub(rf"{flag}(?![a-z-])", f"{flag} (vLLM {major}.{minor} and newer)", text, count=1)
+        if flag in releases.first:
+            major, minor = releases.first[flag]
+            since = f"{flag} ({releases.server} {major}.{minor} and newer)"
+            text = re.sub(rf"{flag}(?![a-z-])", since, text, count=1)
     return text
 
 
-def _parse_release(version: str | None) -> tuple[int, int] | None:
+def _parse_release(version: str | None, releases: Releases | None) -> tuple[int, int] | None:
     """Major and minor number of a version such as `0.32.0+cpu`.
 
     None if it is not one of a supported release: builds without tags call themselves 0.1.dev, whatever they contain.
     """
     match = _RELEASE.match(version or "")
-    release = (int(match[1]), int(match[2])) if match else None
-    return None if release is None or release < OLDEST_RELEASE else release
+    if match is None or releases is None:
+        return None
+    release = (int(match[1]), int(match[2]))
+    return None if release < releases.oldest else release

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from phasewatch.backends.backend import Backend, ServerSign
 from phasewatch.backends.missing_ceiling import knows_weights
+from phasewatch.backends.ollama.advice import OLLAMA_HANDBOOK
 from phasewatch.config.backend_rules import BackendRules
 from phasewatch.config.settings import Target
 from phasewatch.snapshot.engine import EngineSnapshot
@@ -57,6 +58,7 @@ OLLAMA: Final = Backend(
         },
         refused_keys=dict.fromkeys(_REPORTED_KEYS, "an ollama target tells this itself, for each of its models"),
     ),
+    handbook=OLLAMA_HANDBOOK,
     create_scraper=_create_scraper,
     explain_missing_decode_ceiling=_explain_missing_decode_ceiling,
     explain_missing_prefill_ceiling=_explain_missing_prefill_ceiling,

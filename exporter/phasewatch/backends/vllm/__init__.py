@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from phasewatch.backends.backend import Backend, Player, Recorder
 from phasewatch.backends.missing_ceiling import explain_missing_decode_ceiling, explain_missing_prefill_ceiling
+from phasewatch.backends.vllm.handbook import VLLM_HANDBOOK
 from phasewatch.config.backend_rules import BackendRules
 from phasewatch.config.settings import Target
 
@@ -38,6 +39,7 @@ VLLM: Final = Backend(
         default_url="http://127.0.0.1:8000",
         unused_keys={"probe": "accepted, but not used: a vllm target is never sent a prompt"},
     ),
+    handbook=VLLM_HANDBOOK,
     create_scraper=_create_scraper,
     explain_missing_decode_ceiling=explain_missing_decode_ceiling,
     explain_missing_prefill_ceiling=explain_missing_prefill_ceiling,

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Final
 
 from phasewatch.analysis.advice.diagnosis import Diagnosis, Figures, describe_advice, diagnose
-from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.backends import find_backend
+from phasewatch.backends.ollama.advice import FINDINGS
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
@@ -103,9 +103,10 @@ def _diagnose_card(card: Card) -> Diagnosis | None:
     engine, model = card.engine, card.model
     if engine.state is not None:
         figures = Figures(engine.objectives, engine.latencies, engine.phases, engine.load)
-        return diagnose(engine.state, figures, asleep=engine.asleep, version=card.target.facts.version)
+        handbook = find_backend(card.target.backend).handbook
+        return diagnose(handbook, engine.state, figures, asleep=engine.asleep, version=card.target.facts.version)
     is_partial = model is not None and model.gpu_ratio is not None and 0 < model.gpu_ratio < 1
-    return describe_advice(OLLAMA_ADVICE["partial_offload"]) if is_partial else None
+    return describe_advice(FINDINGS["partial_offload"]) if is_partial else None
 
 
 def _choose_tone(engine: EngineSnapshot, diagnosis: Diagnosis | None) -> str:

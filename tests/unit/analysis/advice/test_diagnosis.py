@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import permutations, product
 from typing import Final
 
-from phasewatch.analysis.advice.complaints import SLOW_FIRST_TOKEN, SLOW_STREAM
 from phasewatch.analysis.advice.diagnosis import (
     LONG_CONTEXT,
     MANY_STREAMS,
@@ -16,7 +15,6 @@ from phasewatch.analysis.advice.diagnosis import (
     find_token_cause,
 )
 from phasewatch.analysis.advice.remedy import Cause, Known, Remedy, list_words, pull_alike
-from phasewatch.analysis.advice.states import ADVICE, ASLEEP
 from phasewatch.analysis.distribution import Distribution
 from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.objectives import Objective, Verdict
@@ -24,6 +22,9 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.quantiles import Quantile
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN, SLOW_STREAM
+from phasewatch.backends.vllm.handbook import VLLM_HANDBOOK
+from phasewatch.backends.vllm.state_advice import ADVICE, ASLEEP
 
 SLOW_TOKENS: Final = {Objective.INTER_TOKEN_LATENCY: Verdict(met=False, value=8.0, objective=0.3, order=0.99)}
 SLOW_FIRST: Final = {Objective.TIME_TO_FIRST_TOKEN: Verdict(met=False, value=12.0, objective=2.5, order=0.95)}
@@ -41,7 +42,7 @@ PROMPTS: Final = Figures(
 def look(
     state: SaturationState, figures: Figures = NOTHING, *, asleep: bool = False, version: str | None = None
 ) -> Diagnosis:
-    return diagnose(state, figures, asleep=asleep, version=version)
+    return diagnose(VLLM_HANDBOOK, state, figures, asleep=asleep, version=version)
 
 
 def test_without_a_missed_objective_the_words_are_those_of_the_state() -> None:

@@ -1,8 +1,9 @@
 """Remedies as words: what is known is left out, what a server lacks is not offered."""
 
-from phasewatch.analysis.advice.remedy import RELEASES, Cause, Condition, Known, Remedy, list_words
+from phasewatch.analysis.advice.remedy import Cause, Condition, Known, Remedy, list_words
+from phasewatch.backends.vllm.state_advice import RELEASES
 
-NEW = Remedy("set --watermark.", restart=True)
+NEW = Remedy("set --watermark.", restart=True, releases=RELEASES)
 OLD = Remedy("set --max-num-seqs.", restart=True)
 
 
@@ -29,7 +30,7 @@ def test_without_a_known_release_the_words_name_it() -> None:
 
 
 def test_the_release_is_named_once_and_only_for_the_flag_itself() -> None:
-    twice = Remedy("set --watermark, then --watermark-x and --watermark again.")
+    twice = Remedy("set --watermark, then --watermark-x and --watermark again.", releases=RELEASES)
     assert list_words((twice,)) == ("Set --watermark (vLLM 0.24 and newer), then --watermark-x and --watermark again.",)
 
 
@@ -64,4 +65,4 @@ def test_a_cause_and_what_helps_at_once_come_first() -> None:
 
 
 def test_every_release_is_a_supported_one() -> None:
-    assert all((0, 8) < release < (1, 0) for release in RELEASES.values())
+    assert all((0, 8) < release < (1, 0) for release in RELEASES.first.values())

@@ -6,8 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from phasewatch.analysis.advice.complaints import COMPLAINTS
-from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
+from phasewatch.analysis.advice.handbook import STATE_TITLES, choose_advice, list_complaints
 from phasewatch.analysis.advice.remedy import (
     AIMS,
     CACHE_MEMORY,
@@ -15,24 +14,37 @@ from phasewatch.analysis.advice.remedy import (
     OPPOSITES,
     PREFILL_COMPUTE,
     PREFIX_SHARING,
-    RELEASES,
     WEIGHT_QUANTISATION,
     Advice,
     Remedy,
     find_flags,
     list_words,
 )
-from phasewatch.analysis.advice.states import ADVICE, ASLEEP, choose_advice
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends import BACKENDS
+from phasewatch.backends.ollama.advice import FINDINGS
+from phasewatch.backends.vllm.handbook import VLLM_HANDBOOK
+from phasewatch.backends.vllm.state_advice import ADVICE, ASLEEP, RELEASES
 from phasewatch.metrics.collector import TABLE
 from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import replay
-from tests.support.advice import CALM, SETTINGS, VLLM_FLAGS
+from tests.support.advice import CALM, FLAGS, SETTINGS, VLLM_FLAGS
 from tests.support.paths import RECORDINGS, ROOT
 from tests.support.targets import new_target
 
-OF_VLLM = [*ADVICE.values(), ASLEEP, *COMPLAINTS.values()]
-ALL = [*OF_VLLM, *OLLAMA_ADVICE.values()]
+OF_VLLM = [*ADVICE.values(), ASLEEP, *list_complaints(VLLM_HANDBOOK).values()]
+HANDBOOKS = {backend.name: backend.handbook for backend in BACKENDS}
+BY_SERVER = {
+    name: [
+        *handbook.states.values(),
+        *([handbook.asleep] if handbook.asleep else []),
+        *list_complaints(handbook).values(),
+        *(FINDINGS.values() if name == "ollama" else ()),
+    ]
+    for name, handbook in HANDBOOKS.items()
+}
+"""All advice for each kind of server."""
+ALL = list(dict.fromkeys(advice for advices in BY_SERVER.values() for advice in advices))
 
 
 def list_all_words(advice: Advice) -> tuple[str, ...]:
@@ -45,11 +57,19 @@ def join_texts(advice: Advice) -> str:
 
 def test_every_state_has_advice_and_the_calm_ones_have_nothing_to_change() -> None:
     assert set(ADVICE) == set(SaturationState)
-    assert {state for state, advice in ADVICE.items() if not advice.change} == CALM
+    for name, handbook in HANDBOOKS.items():
+        assert {state for state, advice in handbook.states.items() if not advice.change} == CALM, name
+
+
+def test_a_state_has_the_same_title_for_every_kind_of_server() -> None:
+    for name, handbook in HANDBOOKS.items():
+        assert all(advice.title == STATE_TITLES[state] for state, advice in handbook.states.items()), name
+    assert set(STATE_TITLES) == set(SaturationState)
 
 
 def test_every_limiting_state_has_something_to_avoid() -> None:
-    assert all(advice.avoid for state, advice in ADVICE.items() if state not in CALM)
+    for name, handbook in HANDBOOKS.items():
+        assert all(advice.avoid for state, advice in handbook.states.items() if state not in CALM), name
 
 
 def test_what_helps_at_once_comes_first_and_needs_no_restart() -> None:
@@ -69,10 +89,18 @@ def test_whatever_changes_a_flag_needs_a_restart() -> None:
 
 
 def test_flags_and_metrics_in_the_advice_exist() -> None:
+    for name, advices in BY_SERVER.items():
+        for advice in advices:
+            assert find_flags(join_texts(advice)) <= FLAGS[name], advice
     for advice in ALL:
-        assert find_flags(join_texts(advice)) <= VLLM_FLAGS, advice
         assert set(re.findall(r"llm_\w+", join_texts(advice))) <= {metric.name for metric in TABLE}, advice
-    assert RELEASES.keys() <= VLLM_FLAGS
+    assert RELEASES.first.keys() <= VLLM_FLAGS
+
+
+def test_a_remedy_knows_the_releases_of_the_flags_that_it_names() -> None:
+    for advice in OF_VLLM:
+        for remedy in (*advice.change, *advice.avoid):
+            assert (remedy.releases is RELEASES) == bool(find_flags(remedy.text) & RELEASES.first.keys()), remedy
 
 
 def test_a_remedy_declares_what_its_words_raise_and_lower() -> None:
@@ -82,7 +110,7 @@ def test_a_remedy_declares_what_its_words_raise_and_lower() -> None:
                 said = set(re.findall(rf"\b{verb} ((?:--)?[\w-]+)", remedy.text, re.IGNORECASE))
                 assert {word for word in said if word.startswith(("--", "OLLAMA_"))} <= declared, remedy
                 assert all(name in remedy.text for name in declared - AIMS), remedy
-            assert remedy.raises | remedy.lowers <= VLLM_FLAGS | SETTINGS | AIMS, remedy
+            assert remedy.raises | remedy.lowers <= set.union(*FLAGS.values()) | SETTINGS | AIMS, remedy
 
 
 def test_a_remedy_declares_what_its_words_do_to_memory_and_quantisation() -> None:
@@ -94,7 +122,7 @@ def test_a_remedy_declares_what_its_words_do_to_memory_and_quantisation() -> Non
         PREFILL_COMPUTE: r"faster devices",
     }
     assert signs.keys() == AIMS
-    for advice in OF_VLLM:
+    for advice in (advice for name, advices in BY_SERVER.items() for advice in advices if name != "ollama"):
         for remedy in (*advice.change, *advice.avoid):
             said = {aim for aim, sign in signs.items() if re.search(sign, remedy.text)}
             assert said == (remedy.raises | remedy.lowers) & AIMS, remedy
@@ -125,7 +153,8 @@ def list_deciding(remedy: Remedy, opposite: Remedy, around: Advice) -> list[str]
 def test_no_two_remedies_pull_a_flag_in_both_directions_without_saying_what_decides() -> None:
     """Two states may have alerts at the same time, and each may stand beside each complaint."""
     compared = 0
-    for one, other in permutations(ALL, 2):
+    pairs = (pair for advices in BY_SERVER.values() for pair in permutations(advices, 2))
+    for one, other in pairs:
         for name, up, remedy in pulls(one):
             for same, down, opposite in pulls(other):
                 if name != same or not up or down:
@@ -146,8 +175,8 @@ def test_no_advice_contradicts_itself() -> None:
 
 
 def test_a_sleeping_engine_gets_the_advice_on_sleep() -> None:
-    assert choose_advice(SaturationState.STUCK, asleep=True) is ASLEEP
-    assert choose_advice(SaturationState.STUCK, asleep=False) is ADVICE[SaturationState.STUCK]
+    assert choose_advice(VLLM_HANDBOOK, SaturationState.STUCK, asleep=True) is ASLEEP
+    assert choose_advice(VLLM_HANDBOOK, SaturationState.STUCK, asleep=False) is ADVICE[SaturationState.STUCK]
 
 
 DOC = (ROOT / "docs" / "saturation.md").read_text(encoding="utf-8")

@@ -1,9 +1,7 @@
 from dataclasses import replace
 from html import escape
 
-from phasewatch.analysis.advice.ollama import OLLAMA_ADVICE
 from phasewatch.analysis.advice.remedy import Advice, Condition, Known, list_words
-from phasewatch.analysis.advice.states import ADVICE, ASLEEP
 from phasewatch.analysis.distribution import Distribution
 from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.objectives import Objective, Verdict
@@ -11,6 +9,8 @@ from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.queue import Load
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.ollama.advice import FINDINGS
+from phasewatch.backends.vllm.state_advice import ADVICE, ASLEEP
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
@@ -253,7 +253,7 @@ def test_unknown_numbers_have_no_age() -> None:
 
 def test_a_model_that_is_partly_on_the_cpu_gets_advice_about_that() -> None:
     for gpu_ratio, advised in ((0.82, True), (1.0, False), (0.0, False), (None, False)):
-        advice = OLLAMA_ADVICE["partial_offload"]
+        advice = FINDINGS["partial_offload"]
         assert shown(ollama(gpu_ratio=gpu_ratio)).texts("p", "state") == ([advice.title] if advised else []), gpu_ratio
 
 

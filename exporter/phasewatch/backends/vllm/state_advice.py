@@ -1,8 +1,9 @@
-"""Advice on each state. Pages, runbooks and alerts quote this table. The flags are those of `vllm serve`."""
+"""Advice on each state of a vLLM. Pages, runbooks and alerts quote this table. The flags are those of `vllm serve`."""
 
 from collections.abc import Mapping
 from typing import Final
 
+from phasewatch.analysis.advice.handbook import CALM_ADVICE, STATE_TITLES
 from phasewatch.analysis.advice.remedy import (
     CACHE_MEMORY,
     CACHE_QUANTISATION,
@@ -11,20 +12,30 @@ from phasewatch.analysis.advice.remedy import (
     WEIGHT_QUANTISATION,
     Advice,
     Condition,
+    Releases,
     Remedy,
 )
 from phasewatch.analysis.saturation import SaturationState
 
+RELEASES: Final = Releases(
+    "vLLM",
+    (0, 8),
+    {
+        "--watermark": (0, 24),
+        # 0.24 to 0.32 have the flag too, but only data-parallel mixtures of experts obey it.
+        "--prefill-schedule-interval": (0, 33),
+        "--max-num-queued-reqs": (0, 29),
+        "--max-num-queued-tokens": (0, 29),
+        "--max-num-active-seqs": (0, 31),
+    },
+)
+
 _HELD_BACK: Final = "look at --prefill-schedule-interval: above 1 it holds prompts back while slots and cache are free. Set it back to 1 unless that is intended."
 
 ADVICE: Final[Mapping[SaturationState, Advice]] = {
-    SaturationState.IDLE: Advice("Idle", "No request runs or waits, and none did a moment ago."),
-    SaturationState.HEALTHY: Advice(
-        "No queue",
-        "Requests are served as they come; what waits does not wait for long. It says nothing about speed; see the objectives.",
-    ),
+    **CALM_ADVICE,
     SaturationState.KV_CACHE_FULL: Advice(
-        "KV cache full",
+        STATE_TITLES[SaturationState.KV_CACHE_FULL],
         "Requests wait because their prompts find no room in the KV cache. It need not be at 100 %: a request is admitted when its whole prompt fits.",
         (
             Remedy("send less, shorten prompts and the tokens asked for, or add a replica.", at_once=True),
@@ -63,13 +74,14 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         frozenset({Condition.CACHE_SHORT}),
     ),
     SaturationState.PREEMPTING: Advice(
-        "Preempting",
+        STATE_TITLES[SaturationState.PREEMPTING],
         "The KV cache overflows while requests run, so some are thrown out and computed again later. Work is done twice, and their streams stand still meanwhile. vLLM counts a preemption only when the request goes on.",
         (
             Remedy("send less, ask for fewer tokens per request, or add a replica.", at_once=True),
             Remedy(
                 "Keep some of the cache free for what runs: set --watermark, to 0.05 for a start (0 by default).",
                 restart=True,
+                releases=RELEASES,
             ),
             Remedy(
                 "Admit fewer at once: lower --max-num-seqs to what the cache holds at full length.",
@@ -96,7 +108,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         frozenset({Condition.CACHE_SHORT}),
     ),
     SaturationState.CONCURRENCY_LIMITED: Advice(
-        "All slots taken",
+        STATE_TITLES[SaturationState.CONCURRENCY_LIMITED],
         "Requests wait although the KV cache has room: as many run as the server may run at once.",
         (
             Remedy("send less, or add a replica.", at_once=True),
@@ -110,6 +122,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
             Remedy(
                 "raise --max-num-active-seqs, where it is set below --max-num-seqs.",
                 restart=True,
+                releases=RELEASES,
                 raises=frozenset({"--max-num-active-seqs"}),
                 conditions=(Condition.CACHE_FREE, Condition.TOKENS_FAST),
             ),
@@ -123,13 +136,14 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         frozenset({Condition.SLOTS_TAKEN, Condition.CACHE_FREE}),
     ),
     SaturationState.PREFILL_LIMITED: Advice(
-        "Prefill limited",
+        STATE_TITLES[SaturationState.PREFILL_LIMITED],
         "Requests wait although slots and KV cache have room: reading prompts takes up the steps of the engine.",
         (
             Remedy("send less, shorten prompts, or add a replica.", at_once=True),
             Remedy(
                 _HELD_BACK,
                 restart=True,
+                releases=RELEASES,
                 lowers=frozenset({"--prefill-schedule-interval"}),
                 conditions=(Condition.TOKENS_FAST,),
             ),
@@ -163,7 +177,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         frozenset({Condition.SLOTS_FREE, Condition.CACHE_FREE}),
     ),
     SaturationState.DEFERRED: Advice(
-        "Deferred",
+        STATE_TITLES[SaturationState.DEFERRED],
         "Requests wait for something other than capacity: KV cache from another server, a LoRA adapter, a grammar to be compiled, a server that has been paused, or something that the page does not show.",
         (
             Remedy("send new requests to another replica until the cause is known.", at_once=True),
@@ -180,6 +194,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
             Remedy(
                 _HELD_BACK,
                 restart=True,
+                releases=RELEASES,
                 lowers=frozenset({"--prefill-schedule-interval"}),
                 conditions=(Condition.TOKENS_FAST,),
             ),
@@ -198,7 +213,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         ),
     ),
     SaturationState.STUCK: Advice(
-        "Stuck",
+        STATE_TITLES[SaturationState.STUCK],
         "Requests run or wait, and no counter of work has moved for half a minute: the server is paused or asleep, or its scheduler or a device hangs. /health says 200 all the same.",
         (
             Remedy("take the server out of the load balancer.", at_once=True),
@@ -214,7 +229,7 @@ ADVICE: Final[Mapping[SaturationState, Advice]] = {
         (Remedy("Do not wait for it to recover, and do not send it more."),),
     ),
     SaturationState.SHEDDING: Advice(
-        "Shedding load",
+        STATE_TITLES[SaturationState.SHEDDING],
         'The server answers 503 to new requests because those it holds, waiting and running together, have reached --max-num-queued-reqs, or their prompts --max-num-queued-tokens. Refused requests are never queued; llm_http_requests_per_second{status="5xx"} and llm_request_error_ratio show them.',
         (
             Remedy("add replicas, or send less.", at_once=True),
@@ -237,12 +252,3 @@ ASLEEP: Final = Advice(
         ),
     ),
 )
-
-
-def choose_advice(state: SaturationState, *, asleep: bool) -> Advice:
-    """The advice on the state of an engine. A sleeping engine without running requests gets the advice on sleep."""
-    return (
-        ASLEEP
-        if asleep and state in {SaturationState.STUCK, SaturationState.DEFERRED, SaturationState.IDLE}
-        else ADVICE[state]
-    )

@@ -1,7 +1,5 @@
-"""Advice on what users complain about, a slow first token and slow tokens, with the causes of each."""
+"""Advice on what users of a vLLM complain about, a slow first token and slow tokens, with the causes of each."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from phasewatch.analysis.advice.remedy import (
@@ -94,16 +92,3 @@ SLOW_STREAM: Final = Advice(
     ),
     frozenset({Condition.TOKENS_SLOW}),
 )
-
-COMPLAINTS: Final[Mapping[str, Advice]] = {"slow_first_token": SLOW_FIRST_TOKEN, "slow_stream": SLOW_STREAM}
-
-
-def select_cause(complaint: Advice, cause: Cause | None) -> Advice:
-    """A complaint with the remedies that help with one cause or with any; whole without a cause."""
-    if cause is None:
-        return complaint
-    change, avoid = (
-        tuple(remedy for remedy in remedies if remedy.cause in {None, cause})
-        for remedies in (complaint.change, complaint.avoid)
-    )
-    return replace(complaint, change=change, avoid=avoid)

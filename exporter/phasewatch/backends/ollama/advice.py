@@ -3,9 +3,17 @@
 from collections.abc import Mapping
 from typing import Final
 
-from phasewatch.analysis.advice.remedy import Advice, Condition, Remedy
+from phasewatch.analysis.advice.handbook import CALM_ADVICE, Handbook
+from phasewatch.analysis.advice.remedy import (
+    CACHE_QUANTISATION,
+    WEIGHT_QUANTISATION,
+    Advice,
+    Cause,
+    Condition,
+    Remedy,
+)
 
-OLLAMA_ADVICE: Final[Mapping[str, Advice]] = {
+FINDINGS: Final[Mapping[str, Advice]] = {
     "partial_offload": Advice(
         "Model partly on the CPU",
         "Some layers did not fit into the device's memory and run on the CPU, which sets the pace of every token.",
@@ -35,7 +43,7 @@ OLLAMA_ADVICE: Final[Mapping[str, Advice]] = {
                 "raise OLLAMA_NUM_PARALLEL.",
                 restart=True,
                 raises=frozenset({"OLLAMA_NUM_PARALLEL"}),
-                conditions=(Condition.MODEL_ON_DEVICE,),
+                conditions=(Condition.MODEL_ON_DEVICE, Condition.TOKENS_FAST),
             ),
             Remedy("Use a server that batches continuously."),
         ),
@@ -66,3 +74,35 @@ OLLAMA_ADVICE: Final[Mapping[str, Advice]] = {
         ),
     ),
 }
+"""What limits a server without being a state of one of its engines, by name."""
+
+SLOW_STREAM: Final = Advice(
+    "The stream is slow",
+    "Time between tokens is decode. Each step reads all weights and the KV cache of every stream, and all streams stand still while a batch of prompt tokens is computed.",
+    (
+        Remedy("send less, or add a server: fewer streams and prompts then share a step.", at_once=True),
+        Remedy("spread prompts over time, and shorten them.", cause=Cause.SHARED_STEPS),
+        Remedy(
+            "lower OLLAMA_NUM_PARALLEL. More requests then wait: as long as tokens are slow, this goes before raising it for "
+            "the queue.",
+            restart=True,
+            lowers=frozenset({"OLLAMA_NUM_PARALLEL"}),
+            cause=Cause.MANY_STREAMS,
+        ),
+        Remedy("shorten prompts and answers.", cause=Cause.LONG_CONTEXTS),
+        Remedy(
+            "quantise the KV cache (OLLAMA_KV_CACHE_TYPE=q8_0 with OLLAMA_FLASH_ATTENTION=1).",
+            restart=True,
+            raises=frozenset({CACHE_QUANTISATION}),
+            cause=Cause.LONG_CONTEXTS,
+        ),
+        Remedy(
+            "use a model with quantised weights that fits on the device as a whole, or a device with more memory bandwidth.",
+            raises=frozenset({WEIGHT_QUANTISATION}),
+            cause=Cause.FEW_STREAMS,
+        ),
+    ),
+    holds=frozenset({Condition.TOKENS_SLOW}),
+)
+
+OLLAMA_HANDBOOK: Final = Handbook(CALM_ADVICE, SLOW_STREAM)
