@@ -6,6 +6,7 @@ not count. They may stand still while the engine hangs, and go on to show the re
 0.22) or of a dead replica (Ray).
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,9 +16,12 @@ from phasewatch.analysis.samples import EngineSample, Histogram
 _WORK_COUNTERS: Final = (
     "prompt_tokens",
     "prompt_tokens_computed",
+    "prefill_progress",
     "prefill_seconds",
     "generation_tokens",
     "decode_seconds",
+    "tracked_tokens",
+    "engine_steps",
     "estimated_flops_per_gpu",
 )
 _WORK_HISTOGRAMS: Final = ("iteration_tokens", "time_to_first_token", "inter_token_latency", "request_latency")
@@ -36,6 +40,7 @@ class Progress:
         moved_at: first scrape with these values.
         occupied_since: first scrape of the present run of scrapes with running or waiting requests; None without any.
         running_since: the same for running requests.
+        prefilling_at: newest scrape that saw a request in prefill; None without any.
         most_running: most requests that any scrape has seen running.
         watched: whether there was an earlier scrape to compare with.
     """
@@ -44,6 +49,7 @@ class Progress:
     moved_at: float
     occupied_since: float | None
     running_since: float | None
+    prefilling_at: float | None
     most_running: float
     watched: bool
 
@@ -74,6 +80,7 @@ def advance_progress(before: Progress | None, sample: EngineSample, time: float)
         moved_at=time if moved or before is None else before.moved_at,
         occupied_since=_continue_run(before.occupied_since if before else None, time, going_on=running + waiting > 0),
         running_since=_continue_run(before.running_since if before else None, time, going_on=running > 0),
+        prefilling_at=time if sample.requests_prefilling else before.prefilling_at if before else None,
         most_running=max(running, before.most_running if before else 0.0),
         watched=before is not None,
     )
@@ -104,11 +111,12 @@ def measure_inactivity(progress: Progress | None, now: float) -> float | None:
     """Seconds for which an engine has had requests, running or waiting, without working; None while it has none.
 
     None also for a page without counters of work. It counts from the later of the last work and the first request: an
-    idle engine is not inactive in this sense.
+    idle engine is not inactive in this sense. Nor is one that is seen to read a prompt: counters may stand still until
+    a batch of it is done, which takes minutes on a slow machine (llama-server).
     """
     if progress is None or progress.occupied_since is None:
         return None
-    return now - max(progress.moved_at, progress.occupied_since)
+    return now - max(progress.moved_at, progress.occupied_since, progress.prefilling_at or -math.inf)
 
 
 def measure_token_stall(progress: Progress | None, now: float) -> float | None:

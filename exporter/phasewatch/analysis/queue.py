@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from phasewatch.analysis.samples import EngineSample
 from phasewatch.analysis.window import EngineHistory
 from phasewatch.base.optional import divide, multiply
 
@@ -51,7 +52,7 @@ def measure_load(past: EngineHistory, size: KvCacheSize | None, hit_ratio: float
     """
     now = past.newest
     capacity = size.capacity if size else None
-    used = multiply(capacity, now.kv_cache_usage)
+    used = count_cached_tokens(now, capacity)
     prompt = compute_mean_prompt_tokens(past)
     waiting = [
         (time, sample.requests_waiting)
@@ -67,11 +68,24 @@ def measure_load(past: EngineHistory, size: KvCacheSize | None, hit_ratio: float
         kv_cache_usage_ratio_peak=_find_peak(sample.kv_cache_usage for sample in past.samples),
         kv_cache_capacity_tokens=capacity,
         kv_cache_used_tokens=used,
-        context_tokens=divide(used, now.requests_running),
+        context_tokens=divide(used, count_token_holders(now)),
         preemptions_per_second=divide(past.growth.preemptions, past.seconds),
         kv_cache_headroom_requests=_compute_headroom(past, size, prompt, hit_ratio),
         kv_cache_next_request_fits=_fits(capacity, used, prompt),
     )
+
+
+def count_cached_tokens(sample: EngineSample, capacity: float | None) -> float | None:
+    """Tokens that the requests of a sample hold in the KV cache: as the server shows them, or usage x capacity."""
+    return multiply(capacity, sample.kv_cache_usage) if sample.kv_cache_tokens is None else sample.kv_cache_tokens
+
+
+def count_token_holders(sample: EngineSample) -> float | None:
+    """The requests that hold those tokens: a server that shows each request counts those in decode."""
+    running = sample.requests_running
+    if running is None or sample.kv_cache_tokens is None:
+        return running
+    return running - (sample.requests_prefilling or 0.0)
 
 
 def compute_mean_prompt_tokens(past: EngineHistory) -> float | None:

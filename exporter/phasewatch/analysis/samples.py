@@ -32,28 +32,41 @@ class Histogram:
 class EngineSample:
     """The figures of one engine on one page; None for those that the page does not have.
 
-    Gauges: `requests_running`; `requests_waiting`, of which `requests_deferred` for reasons other than capacity;
-    `kv_cache_usage` (0 to 1); `awake` (1, or 0 for an engine put to sleep). `created` is the Unix time at which the
-    counters began. `rejections` is the same for all engines of a model. `finished_*` count requests by the reason for
-    which they finished. All other fields are counters too: tokens, requests, seconds, and the server's own estimates of
-    operations and bytes, in histograms or in plain counters, whichever the server has. `cache_config` holds the labels
-    with which the server describes its KV cache; only its backend interprets them.
+    Gauges: `requests_running`, of which `requests_prefilling` are in prefill; `requests_waiting`, of which
+    `requests_deferred` for reasons other than capacity; `kv_cache_usage` (0 to 1); `kv_cache_tokens`, which the running
+    requests hold; `streams_per_step`, a mean since the server started; `awake` (1, or 0 for an engine put to sleep).
+    `created` identifies the start of the counters, by its Unix time or otherwise. `rejections` is the same for all
+    engines of a model. `finished_*` count requests by the reason for which they finished. All other fields are counters
+    too: tokens, requests, steps, seconds, and the server's own estimates of operations and bytes, in histograms or in
+    plain counters, whichever the server has. Where a server shows each request, `prefill_progress` counts the computed
+    tokens of unfinished prompts too, and three counters follow from comparing one scrape with the next:
+    `tracked_tokens` and `tracked_seconds` of streams that were seen decoding by both, and `sampled_seconds` of all
+    streams, by the trapezoidal rule. `cache_config` holds the labels with which the server describes its KV cache; only
+    its backend interprets them.
     """
 
     requests_running: float | None = None
+    requests_prefilling: float | None = None
     requests_waiting: float | None = None
     requests_deferred: float | None = None
     awake: float | None = None
     kv_cache_usage: float | None = None
+    kv_cache_tokens: float | None = None
+    streams_per_step: float | None = None
     created: float | None = None
     prompt_tokens: float | None = None
     prompt_tokens_computed: float | None = None
     prompt_tokens_local_hits: float | None = None
     prompt_tokens_transferred: float | None = None
     prompt_tokens_cached: float | None = None
+    prefill_progress: float | None = None
     prefill_seconds: float | None = None
     generation_tokens: float | None = None
     decode_seconds: float | None = None
+    tracked_tokens: float | None = None
+    tracked_seconds: float | None = None
+    sampled_seconds: float | None = None
+    engine_steps: float | None = None
     prefix_cache_queries: float | None = None
     prefix_cache_hits: float | None = None
     external_prefix_cache_hits: float | None = None
@@ -83,10 +96,13 @@ class EngineSample:
 
 GAUGES: Final = (
     "requests_running",
+    "requests_prefilling",
     "requests_waiting",
     "requests_deferred",
     "awake",
     "kv_cache_usage",
+    "kv_cache_tokens",
+    "streams_per_step",
     "created",
 )
 """Fields of `EngineSample` that may decrease."""

@@ -114,11 +114,11 @@ def advance_saturation(
         settings: thresholds of the target.
     """
     now = past.times[-1]
-    if not _shows_queue(past):
-        return None
     inactivity = measure_inactivity(progress, now)
     if inactivity is not None and inactivity >= settings.stuck_after - _ROUNDING:
         state = SaturationState.STUCK
+    elif not _shows_queue(past):
+        return None
     else:
         state = judge_state(
             past,
@@ -247,7 +247,8 @@ def _find_limit(
     budget = divide(phases.step_tokens, server.max_num_batched_tokens)
     if budget is not None and budget >= settings.step_budget_share:
         return SaturationState.PREFILL_LIMITED
-    if server.max_num_seqs is None:
+    # A server that shows each request shows this share even where all slots are taken: then more would not help.
+    if server.max_num_seqs is None or _shows_prefill(past):
         full = _steps_are_full(past)
         if full is None:
             full = (_compute_prefill_share(past, phases) or 0.0) >= settings.prefill_share
@@ -256,6 +257,10 @@ def _find_limit(
     if not _slots_are_free(past, server.max_num_seqs, most_running):
         return SaturationState.CONCURRENCY_LIMITED
     return SaturationState.PREFILL_LIMITED if _computes_prompts(past, phases) else SaturationState.DEFERRED
+
+
+def _shows_prefill(past: EngineHistory) -> bool:
+    return past.newest.requests_prefilling is not None
 
 
 def _computes_prompts(past: EngineHistory, phases: Phases) -> bool:
@@ -327,6 +332,9 @@ def _compute_prefill_share(past: EngineHistory, phases: Phases) -> float | None:
     By Little's law, the mean number of requests in a phase is the time spent in it per second. Prefill time is observed
     when a request finishes; if none did, the requests that run but do not decode are in prefill.
     """
+    if _shows_prefill(past):
+        prefilling = sum(sample.requests_prefilling or 0.0 for sample in past.samples) / len(past.samples)
+        return divide(prefilling, _compute_mean_running(past.samples))
     decode, prefill = phases.decode_streams, phases.prefill_streams
     if decode is None:
         return None
