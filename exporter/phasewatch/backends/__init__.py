@@ -3,11 +3,12 @@
 from typing import Final
 
 from phasewatch.backends.backend import Backend
+from phasewatch.backends.llamacpp import LLAMACPP
 from phasewatch.backends.ollama import OLLAMA
 from phasewatch.backends.vllm import VLLM
 from phasewatch.config.backend_rules import Rules
 
-BACKENDS: Final = (VLLM, OLLAMA)
+BACKENDS: Final = (VLLM, OLLAMA, LLAMACPP)
 
 
 def find_backend(name: str) -> Backend:

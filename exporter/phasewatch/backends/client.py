@@ -26,14 +26,14 @@ class ServerClient:
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
 
-    async def get(self, path: str, accept: str = JSON) -> Response:
-        """GET a path within the target's timeout.
+    async def get(self, path: str, accept: str = JSON, deadline: float | None = None) -> Response:
+        """GET a path within `deadline` seconds, or else the target's timeout.
 
         Raises:
             ScrapeError: there was no complete response.
         """
         client, headers = self._connect(accept)
-        timeout, limit = self._target.timeout, self._target.body_size_limit
+        timeout, limit = self._target.timeout if deadline is None else deadline, self._target.body_size_limit
         return await get(client, path, headers=headers, deadline=timeout, limit=limit)
 
     async def post(self, path: str, body: Mapping[str, object], deadline: float) -> Response:

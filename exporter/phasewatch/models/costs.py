@@ -24,6 +24,8 @@ class ModelSource(StrEnum):
     """Computed from the shapes in the model's config.json."""
     OLLAMA = "ollama"
     """The tensors and shapes in Ollama's /api/show."""
+    LLAMACPP = "llamacpp"
+    """The size of all tensors in llama-server's /v1/models."""
 
 
 @dataclass(frozen=True, slots=True)

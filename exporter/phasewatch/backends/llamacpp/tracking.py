@@ -1,0 +1,252 @@
+"""Counters that a llama-server does not have, from what its counters and its slots show together, scrape by scrape.
+
+Its counters of generated tokens and of stream time move only when a request ends (b10434), so over ten seconds their
+rate is wrong by a quarter. The slots show the requests that have not ended:
+
+    generated tokens = tokens_predicted_total + sum of n_decoded over the busy slots
+    stream seconds   = tokens_predicted_seconds_total + sum of the ages of the streams in the busy slots
+    prefill progress = prompt_tokens_total + sum of n_prompt_tokens_processed over the slots in prefill
+
+Without the counters, the slots alone give the number of streams at each scrape, and the speed of those that two scrapes
+have seen. Pure: times come with the scrapes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from phasewatch.analysis.samples import EngineSample
+from phasewatch.backends.llamacpp.slots import Slot
+from phasewatch.base.optional import add, divide
+
+RequestKey = tuple[int, int | None]
+"""Index of a slot, and the number of the request in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A request that generates tokens, in one slot.
+
+    Attributes:
+        decoded: tokens that it has generated.
+        first_decoded: tokens that it had generated when it was first seen to generate any.
+        first_seen: monotonic time of that.
+        began: estimated monotonic time of its first token.
+        earliest: monotonic time of the last scrape without it; None if the first scrape had it.
+        confirmed: whether `began` follows from its own speed, not from that of earlier streams.
+    """
+
+    decoded: int
+    first_decoded: int
+    first_seen: float
+    began: float
+    earliest: float | None
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What the scrapes of one process have shown so far.
+
+    Attributes:
+        time: monotonic time of the newest scrape.
+        page: its figures as printed; empty without a page.
+        sample: the same with the counters of this module.
+        streams: the requests that generate tokens.
+        computed: computed prompt tokens of the requests in the busy slots.
+        speed: tokens per second of the streams that two scrapes have seen last; None before.
+        unseen_seconds: time that streams had spent before the first scrape, which the server's counter will include.
+    """
+
+    time: float
+    page: EngineSample
+    sample: EngineSample
+    streams: Mapping[RequestKey, Stream] = field(default_factory=dict)
+    computed: Mapping[RequestKey, int] = field(default_factory=dict)
+    speed: float | None = None
+    unseen_seconds: float = 0.0
+
+
+def advance_tracking(
+    before: Tracking | None, page: EngineSample | None, slots: tuple[Slot, ...] | None, time: float
+) -> Tracking:
+    """The tracking after one more scrape.
+
+    Args:
+        before: the tracking after the previous scrape; None after a start or a restart.
+        page: the sample of the page of metrics; None if the server does not show the page.
+        slots: the slots; None if the server does not show them.
+        time: monotonic seconds.
+    """
+    own = page or EngineSample()
+    if slots is None or not _show_tokens(slots):
+        return Tracking(time, own, own)
+    streams, speed = _follow_streams(before, slots, time)
+    computed = {_get_key(slot): slot.computed for slot in slots if slot.busy and slot.computed is not None}
+    tracked_tokens, tracked_seconds, sampled_seconds = _sample_streams(before, streams, time)
+    sample = replace(
+        own,
+        requests_running=float(sum(slot.busy for slot in slots)) if page is None else own.requests_running,
+        requests_prefilling=float(sum(slot.prefilling for slot in slots)),
+        kv_cache_tokens=_sum_known(slot.held for slot in slots if slot.decoding),
+        prefill_progress=_count_prompt_tokens(before, own, slots, computed),
+        tracked_tokens=tracked_tokens,
+        tracked_seconds=tracked_seconds,
+        sampled_seconds=sampled_seconds,
+    )
+    unseen = _count_unseen_seconds(before, own, streams)
+    if page is not None:
+        sample = replace(
+            sample,
+            generation_tokens=_count_generated(before, own, streams),
+            decode_seconds=_count_stream_seconds(before, own, streams, time, unseen),
+        )
+    return Tracking(time, own, sample, streams, computed, speed, unseen)
+
+
+def _get_key(slot: Slot) -> RequestKey:
+    return slot.index, slot.request
+
+
+def _show_tokens(slots: Iterable[Slot]) -> bool:
+    """Whether the slots show how many tokens their requests have generated. One that never had a request need not."""
+    return all(slot.decoded is not None for slot in slots if slot.busy or slot.request is not None)
+
+
+def _sum_known(values: Iterable[int | None]) -> float | None:
+    """The sum; None if a value is unknown."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _follow_streams(
+    before: Tracking | None, slots: tuple[Slot, ...], time: float
+) -> tuple[Mapping[RequestKey, Stream], float | None]:
+    """The streams after a scrape, and the speed of those that the previous one has seen too."""
+    known = before.streams if before else {}
+    speed = before.speed if before else None
+    streams: dict[RequestKey, Stream] = {}
+    tokens = seconds = 0.0
+    for slot in slots:
+        if not slot.busy or not slot.decoded:
+            continue
+        key, decoded = _get_key(slot), slot.decoded
+        old = known.get(key)
+        if old is None or before is None or decoded < old.decoded:
+            streams[key] = _begin_stream(decoded, time, earliest=before.time if before else None, speed=speed)
+            continue
+        tokens, seconds = tokens + decoded - old.decoded, seconds + time - before.time
+        streams[key] = _continue_stream(old, decoded, time)
+    return streams, divide(tokens, seconds) or speed
+
+
+def _begin_stream(decoded: int, time: float, *, earliest: float | None, speed: float | None) -> Stream:
+    """A stream at its first sighting. It began after the scrape before, at the speed of earlier streams."""
+    age = divide(float(decoded - 1), speed)
+    began = time if age is None else time - age
+    return Stream(decoded, decoded, time, began if earliest is None else max(began, earliest), earliest)
+
+
+def _continue_stream(stream: Stream, decoded: int, time: float) -> Stream:
+    """The stream at its next sighting, from the second one on with a beginning by its own speed."""
+    if stream.confirmed or decoded == stream.first_decoded:
+        return replace(stream, decoded=decoded)
+    own_speed = (decoded - stream.first_decoded) / (time - stream.first_seen)
+    began = stream.first_seen - (stream.first_decoded - 1) / own_speed
+    earliest = began if stream.earliest is None else stream.earliest
+    return replace(stream, decoded=decoded, began=max(began, earliest), confirmed=True)
+
+
+def _count_generated(before: Tracking | None, page: EngineSample, streams: Mapping[RequestKey, Stream]) -> float | None:
+    """Tokens generated since the server started, at least those that the streams were seen to add.
+
+    A request that ends between the two reads of a scrape is missing from both, and above 10^6 the counter is rounded.
+    """
+    if page.generation_tokens is None:
+        return None
+    total = page.generation_tokens + sum(stream.decoded for stream in streams.values())
+    if before is None or before.sample.generation_tokens is None:
+        return total
+    known = before.streams
+    seen = sum(
+        stream.decoded - (known[key].decoded if _continues(key, stream, known) else 0)
+        for key, stream in streams.items()
+    )
+    return max(total, before.sample.generation_tokens + seen)
+
+
+def _count_stream_seconds(
+    before: Tracking | None, page: EngineSample, streams: Mapping[RequestKey, Stream], time: float, unseen: float
+) -> float | None:
+    """Time that streams have spent since their first tokens, summed over streams; never less than before."""
+    if page.decode_seconds is None:
+        return None
+    total = page.decode_seconds + sum(time - stream.began for stream in streams.values()) - unseen
+    last = before.sample.decode_seconds if before else None
+    return total if last is None else max(total, last)
+
+
+def _count_unseen_seconds(before: Tracking | None, page: EngineSample, streams: Mapping[RequestKey, Stream]) -> float:
+    """Time before the first scrape that streams had spent by then, as far as it is known: from a stream's own speed, or
+    if it ended before that was known, from the tokens and seconds by which the counters grew.
+    """
+    if before is None:
+        return 0.0
+    last = before.page
+    speed = divide(
+        _subtract(page.generation_tokens, last.generation_tokens), _subtract(page.decode_seconds, last.decode_seconds)
+    )
+    unseen = before.unseen_seconds
+    for key, old in before.streams.items():
+        if old.earliest is not None or old.confirmed:
+            continue
+        stream = streams.get(key)
+        if stream is not None and _continues(key, stream, before.streams):
+            unseen += old.began - stream.began
+        else:
+            unseen += divide(float(old.first_decoded - 1), speed) or 0.0
+    return unseen
+
+
+def _subtract(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+def _continues(key: RequestKey, stream: Stream, known: Mapping[RequestKey, Stream]) -> bool:
+    return key in known and stream.first_seen == known[key].first_seen
+
+
+def _count_prompt_tokens(
+    before: Tracking | None, page: EngineSample, slots: tuple[Slot, ...], computed: Mapping[RequestKey, int]
+) -> float | None:
+    """Computed prompt tokens, those of unfinished prompts included. Without the counter, those that slots were seen to
+    compute since the first scrape.
+    """
+    if page.prompt_tokens_computed is not None:
+        at_work = _sum_known(slot.computed for slot in slots if slot.prefilling)
+        total = add(page.prompt_tokens_computed, at_work)
+    else:
+        known = before.computed if before else computed
+        grown = sum(max(0, tokens - known.get(key, 0)) for key, tokens in computed.items())
+        total = ((before.sample.prefill_progress if before else None) or 0.0) + grown
+    last = before.sample.prefill_progress if before else None
+    return total if total is None or last is None else max(total, last)
+
+
+def _sample_streams(
+    before: Tracking | None, streams: Mapping[RequestKey, Stream], time: float
+) -> tuple[float, float, float]:
+    """The counters that follow from comparing two scrapes: `tracked_tokens`, `tracked_seconds`, `sampled_seconds`."""
+    if before is None or before.sample.sampled_seconds is None:
+        return 0.0, 0.0, 0.0
+    last, known, seconds = before.sample, before.streams, time - before.time
+    continued = {key: stream for key, stream in streams.items() if _continues(key, stream, known)}
+    grown = sum(stream.decoded - known[key].decoded for key, stream in continued.items())
+    return (
+        (last.tracked_tokens or 0.0) + grown,
+        (last.tracked_seconds or 0.0) + len(continued) * seconds,
+        before.sample.sampled_seconds + (len(streams) + len(known)) / 2 * seconds,
+    )
