@@ -78,6 +78,7 @@ def compute_ceiling(
     *,
     engines: int,
     interval_steps: Sequence[float | None],
+    gpu_share: float | None = None,
 ) -> Ceiling:
     """The limits of an engine that batches requests, and how close it came to them over the window.
 
@@ -89,8 +90,9 @@ def compute_ceiling(
         model: costs of a step and of a token.
         engines: number of engines on the page.
         interval_steps: engine steps from each scrape to the next, see `compute_kv_cache_reads`.
+        gpu_share: share of the model in device memory, 0 to 1; the rest is in host memory. None for all of it.
     """
-    equipment = _describe_equipment(device, model, engines)
+    equipment = _describe_equipment(device, model, engines, gpu_share)
     if past.seconds <= 0:
         return equipment
     devices, growth, steps = _count_devices(device, engines), past.growth, phases.engine_steps_per_second
@@ -101,7 +103,7 @@ def compute_ceiling(
     # tokens are missing although they use experts too: their number is not read from the page.
     weights = _compute_weight_read_bytes(model, divide(phases.decode_throughput_tokens_per_second, steps) or 1.0)
     step_bytes = add(weights, reads.read_bytes if reads else None)
-    limits = _compute_decode_limits(device, model, step_bytes if steps else None, gpu_share=None)
+    limits = _compute_decode_limits(device, model, step_bytes if steps else None, gpu_share=gpu_share)
     read = _gather_rates(multiply(steps, step_bytes), growth.estimated_read_bytes_per_gpu, devices, past.seconds)
     context = _estimate_prefill_context(past, phases)
     derived = _compute_operations(past, phases, model, context, reads)
@@ -115,7 +117,7 @@ def compute_ceiling(
         decode_ceiling_tokens_per_second=limits,
         decode_ceiling_ratio=_compute_shares(phases.decode_tokens_per_second, limits),
         memory_read_bytes_per_second=read,
-        memory_bandwidth_utilization_ratio=_divide_each(read, multiply(device.memory_bandwidth, devices)),
+        memory_bandwidth_utilization_ratio=_divide_each(read, _combine_bandwidths(device, devices, gpu_share)),
         compute_utilization_ratio=_divide_each(operations, flops),
         prefill_ceiling_tokens_per_second=prefill_limit,
         prefill_ceiling_ratio=divide(phases.prefill_tokens_per_second, prefill_limit),
@@ -143,7 +145,7 @@ def compute_single_stream_ceiling(
     kv = None if cache is None or context_tokens is None else cache.read_bytes(context_tokens)
     limits = _compute_decode_limits(device, model, add(_compute_weight_read_bytes(model, 1.0), kv), gpu_share=gpu_share)
     return replace(
-        _describe_equipment(device, model, 1),
+        _describe_equipment(device, model, 1, gpu_share),
         decode_ceiling_tokens_per_second=limits,
         decode_ceiling_ratio=_compute_shares(decode_tokens_per_second, limits),
     )
@@ -176,7 +178,19 @@ def compute_decode_ceiling(
     return divide(1.0, add(on_device, divide(multiply(step_bytes, 1 - share), host)))
 
 
-def _describe_equipment(device: DeviceFacts, model: ModelCosts, engines: int) -> Ceiling:
+def _combine_bandwidths(device: DeviceFacts, devices: float, gpu_share: float | None) -> float | None:
+    """Bytes per second at which a step can be read by the devices, and by the host where a part of the model is in its
+    memory: the times of both parts add.
+    """
+    bandwidth, host = multiply(device.memory_bandwidth, devices), _find_host_bandwidth(device)
+    if gpu_share is None or gpu_share >= 1:
+        return bandwidth
+    if gpu_share <= 0:
+        return host
+    return divide(1.0, add(divide(gpu_share, bandwidth), divide(1 - gpu_share, host)))
+
+
+def _describe_equipment(device: DeviceFacts, model: ModelCosts, engines: int, gpu_share: float | None) -> Ceiling:
     """The facts and limits that do not depend on load. Replicas are divided evenly among the engines of the page."""
     devices = _count_devices(device, engines)
     cache = model.kv_cache
@@ -189,7 +203,7 @@ def _describe_equipment(device: DeviceFacts, model: ModelCosts, engines: int) ->
         weight_bytes=_label_source(model.weight_source, model.weight_bytes),
         weight_read_bytes=_compute_weight_read_bytes(model, 1.0),
         kv_cache_bytes_per_token={} if cache is None else _label_source(cache.source, cache.compute_bytes_per_token()),
-        decode_ceiling_tokens_per_second=_compute_decode_limits(device, model, None, gpu_share=None),
+        decode_ceiling_tokens_per_second=_compute_decode_limits(device, model, None, gpu_share=gpu_share),
     )
 
 

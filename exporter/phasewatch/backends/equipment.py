@@ -28,11 +28,13 @@ class Equipment:
         device: the devices.
         configured: costs of the model in the configured folder; None without one.
         models: costs of single models by name, from the files that the server has loaded.
+        gpu_share: share of the model in device memory, 0 to 1; the rest is in host memory. None for all of it.
     """
 
     device: DeviceFacts = field(default_factory=DeviceFacts)
     configured: ModelCosts | None = None
     models: Mapping[str, ModelCosts] = field(default_factory=dict)
+    gpu_share: float | None = None
 
 
 def combine_model_costs(

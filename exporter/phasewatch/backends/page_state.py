@@ -282,6 +282,7 @@ def _build_engine_snapshot(
             costs,
             engines=len(state.engines),
             interval_steps=analysis.interval_steps,
+            gpu_share=state.equipment.gpu_share,
         ),
         token_stall_seconds=measure_token_stall(analysis.progress, now),
         state=analysis.saturation.state if analysis.saturation else None,
