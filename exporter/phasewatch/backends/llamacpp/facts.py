@@ -58,12 +58,14 @@ class ProcessFacts:
         props: its newest /props.
         weight_bytes: size of the weights; None if unknown.
         kv_unified: whether its slots share one KV cache; None if unknown.
+        queues_elsewhere: whether requests wait in front of the process, so that its own queue is always empty.
     """
 
     model: str = ""
     props: Props = field(default_factory=Props)
     weight_bytes: float | None = None
     kv_unified: bool | None = None
+    queues_elsewhere: bool = False
 
     def describe_server(self) -> ServerFacts:
         """The facts in the form that all kinds of servers share."""

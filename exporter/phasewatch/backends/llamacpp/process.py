@@ -76,6 +76,14 @@ def fold_reading(state: ProcessState, reading: Reading, timing: ScrapeTiming, ta
     return _append(state, tracking.sample, timing, target)
 
 
+def fold_slots(state: ProcessState, slots: tuple[Slot, ...], time: float) -> ProcessState:
+    """The state after the slots alone were read between two scrapes, of a process without a page of metrics. Only the
+    tracking moves on: the window gets its next page at the next scrape.
+    """
+    tracking = advance_tracking(state.tracking, None, slots, time)
+    return replace(state, tracking=tracking, own_caches=state.own_caches or _exceed_one_context(slots))
+
+
 def fold_failure(state: ProcessState, error: ScrapeError) -> ProcessState:
     """The state after a scrape that gave nothing. Unless the process has ended, the window is kept and will cover the
     gap.
@@ -98,6 +106,19 @@ def is_idle(before: ProcessState, after: ProcessState) -> bool:
         return False
     progress = _get_moved_at(after)
     return progress is not None and progress < tracking.time
+
+
+def needs_frequent_reads(state: ProcessState) -> bool:
+    """Whether the slots are all that a process shows, and one of them is busy: then they are read several times a
+    second, since what a request does after it was last seen is lost.
+    """
+    tracking = state.tracking
+    return (
+        tracking is not None
+        and tracking.page == EngineSample()
+        and state.failure is None
+        and any(slot.busy for slot in tracking.slots or ())
+    )
 
 
 def is_stuck(state: ProcessState, now: float) -> bool:
@@ -168,7 +189,8 @@ def _fold_sleep(state: ProcessState, timing: ScrapeTiming, target: Target) -> Pr
 
 
 def _append(state: ProcessState, sample: EngineSample, timing: ScrapeTiming, target: Target) -> ProcessState:
-    sample = replace(sample, cache_config=_describe_cache(state))
+    waiting = None if state.facts.queues_elsewhere else sample.requests_waiting
+    sample = replace(sample, requests_waiting=waiting, cache_config=_describe_cache(state))
     size = read_kv_cache_size(sample)
     if sample.kv_cache_usage is None and size is not None:
         sample = replace(sample, kv_cache_usage=divide(sample.kv_cache_tokens, size.capacity))

@@ -48,12 +48,24 @@ class ReadingParser:
         Raises:
             ScrapeError: one of them is no valid response, or both endpoints are switched off (`no_metrics`).
         """
-        reading = Reading(self._parse_page(metrics), None if slots is None else _parse_slots(slots))
+        reading = Reading(self._parse_page(metrics), None if slots is None else self.parse_slots(slots))
         if reading.page is None and reading.slots is None:
             raise ScrapeError(
                 Reason.NO_METRICS, "the server shows neither /metrics nor /slots: start it with --metrics and --slots"
             )
         return reading
+
+    def parse_slots(self, response: Response) -> tuple[Slot, ...] | None:
+        """The slots of a response of /slots; None if it is switched off.
+
+        Raises:
+            ScrapeError: it is no valid response.
+        """
+        if response.status in _DISABLED:
+            return None
+        refuse_loading(response)
+        decode_page(replace(response, body=b""))  # for the errors of statuses
+        return parse_slots(response.body)
 
     def _parse_page(self, response: Response) -> EngineSample | None:
         if response.status in _DISABLED:
@@ -67,14 +79,6 @@ class ReadingParser:
             )
         sample = next(iter(page.engines.values()))
         return replace(sample, created=_parse_start(response.start))
-
-
-def _parse_slots(response: Response) -> tuple[Slot, ...] | None:
-    if response.status in _DISABLED:
-        return None
-    refuse_loading(response)
-    decode_page(replace(response, body=b""))  # for the errors of statuses
-    return parse_slots(response.body)
 
 
 def refuse_loading(response: Response) -> None:

@@ -39,6 +39,11 @@ resolve_llamacpp_devices: Final = partial(resolve_devices, usual_layout=DeviceLa
 """Resolves the devices of a llama-server, which puts whole layers on each device by default (`--split-mode layer`)."""
 
 
+SLOTS_SECONDS: Final = 0.25
+"""Seconds between two reads of /slots of a process without /metrics while a slot is busy. At a second, answers of 80 to
+300 tokens cost 1.5 % of the throughput's accuracy, and answers of 0.2 s are not seen at all (measured on b10434)."""
+
+
 class LlamacppScraper(Scraper):
     """Watches one llama-server, or those behind one address.
 
@@ -67,8 +72,13 @@ class LlamacppScraper(Scraper):
         self._logged: set[str] = set()
 
     def list_jobs(self) -> Sequence[Job]:
-        """The scrape, and the check of devices and model files."""
-        return (*super().list_jobs(), Job("facts", self.refresh_facts, DISCOVERY_SECONDS))
+        """The scrape, the check of devices and model files, and reads of slots between two scrapes."""
+        facts = Job("facts", self.refresh_facts, DISCOVERY_SECONDS)
+        return (*super().list_jobs(), facts, Job("slots", self.poll_slots, SLOTS_SECONDS))
+
+    async def poll_slots(self) -> None:
+        """Read the slots of the processes that show nothing else and work."""
+        await self._until_closed(self._poll_slots())
 
     async def refresh_facts(self) -> None:
         """Determine the devices and the costs of a configured model, once the server has answered."""
@@ -166,6 +176,10 @@ class LlamacppScraper(Scraper):
     async def _keep_watches(self, addresses: set[Address]) -> None:
         for address in self._watches.keys() - addresses:
             await self._watches.pop(address).close()
+
+    async def _poll_slots(self) -> None:
+        for watch in tuple(self._watches.values()):
+            await watch.poll_slots()
 
     async def _refresh_equipment(self) -> None:
         try:

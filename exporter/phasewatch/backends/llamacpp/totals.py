@@ -55,7 +55,7 @@ def measure_totals(past: EngineHistory, context: PageContext) -> PhaseTotals | N
     if past.seconds <= 0:
         return None
     generated = _count_generated(past)
-    prefill = _get_precise_growth(past, "prompt_tokens_computed")
+    prefill = _count_prefill_tokens(past)
     cached = _get_precise_growth(past, "prompt_tokens_local_hits")
     prefill_seconds = _measure_prefill_seconds(past)
     return PhaseTotals(
@@ -73,6 +73,16 @@ def measure_totals(past: EngineHistory, context: PageContext) -> PhaseTotals | N
         local_cache_tokens=cached,
         external_cache_tokens=None if cached is None else 0.0,
     )
+
+
+def _count_prefill_tokens(past: EngineHistory) -> float | None:
+    """Prompt tokens computed, by the counter, which moves when a prompt is done. By the slots alone they are those of
+    the requests that were seen: all of them, if streams last long enough to be seen twice.
+    """
+    if past.newest.prompt_tokens_computed is not None:
+        return _get_precise_growth(past, "prompt_tokens_computed")
+    growth = past.growth
+    return growth.prefill_progress if growth.sampled_seconds == 0 or _are_tracked(growth) else None
 
 
 def _get_precise_growth(past: EngineHistory, name: str) -> float | None:

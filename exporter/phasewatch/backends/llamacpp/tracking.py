@@ -51,6 +51,7 @@ class Tracking:
         time: monotonic time of the newest scrape.
         page: its figures as printed; empty without a page.
         sample: the same with the counters of this module.
+        slots: its slots; None if the server does not show them.
         streams: the requests that generate tokens.
         computed: computed prompt tokens of the requests in the busy slots.
         speed: tokens per second of the streams that two scrapes have seen last; None before.
@@ -60,6 +61,7 @@ class Tracking:
     time: float
     page: EngineSample
     sample: EngineSample
+    slots: tuple[Slot, ...] | None = None
     streams: Mapping[RequestKey, Stream] = field(default_factory=dict)
     computed: Mapping[RequestKey, int] = field(default_factory=dict)
     speed: float | None = None
@@ -79,7 +81,7 @@ def advance_tracking(
     """
     own = page or EngineSample()
     if slots is None or not _show_tokens(slots):
-        return Tracking(time, own, own)
+        return Tracking(time, own, own, slots)
     streams, speed = _follow_streams(before, slots, time)
     computed = {_get_key(slot): slot.computed for slot in slots if slot.busy and slot.computed is not None}
     tracked_tokens, tracked_seconds, sampled_seconds = _sample_streams(before, streams, time)
@@ -100,7 +102,7 @@ def advance_tracking(
             generation_tokens=_count_generated(before, own, streams),
             decode_seconds=_count_stream_seconds(before, own, streams, time, unseen),
         )
-    return Tracking(time, own, sample, streams, computed, speed, unseen)
+    return Tracking(time, own, sample, slots, streams, computed, speed, unseen)
 
 
 def _get_key(slot: Slot) -> RequestKey:

@@ -11,7 +11,9 @@ from phasewatch.backends.llamacpp.process import (
     excuses_silence,
     fold_failure,
     fold_reading,
+    fold_slots,
     is_idle,
+    needs_frequent_reads,
 )
 from phasewatch.backends.llamacpp.reading import Reading, ReadingParser
 from phasewatch.backends.llamacpp.rest import Rest, record_full_read, record_sleep, should_rest
@@ -41,6 +43,7 @@ class ProcessWatch:
         self._named = bool(model)
         self._parser = ReadingParser()
         self._rest = Rest()
+        self._reading = False
 
     async def scrape(self) -> ScrapeError | None:
         """Read the process once.
@@ -52,17 +55,32 @@ class ProcessWatch:
             ScrapeError: it did not show its figures, and nothing excuses that.
         """
         sent = self._clock()
+        self._reading = True
         try:
             reading = await self._read()
         except ScrapeError as error:
             await self._fold_failure(error)
             return error
+        finally:
+            self._reading = False
         timing = ScrapeTiming(sent, self._clock(), None)
         before = self.state
         self.state = fold_reading(before, reading, timing, self._target)
         if not reading.asleep and not reading.resting:
             self._rest = record_full_read(self._rest, timing.done, idle=is_idle(before, self.state))
         return None
+
+    async def poll_slots(self) -> None:
+        """Read the slots once more between two scrapes, if the process shows nothing else and works."""
+        if not needs_frequent_reads(self.state) or self._reading:
+            return
+        try:
+            response = await self._client.fetch_slots()
+            slots = self._parser.parse_slots(response)
+        except ScrapeError:
+            return  # the next scrape says what is wrong
+        if slots is not None and not self._reading:
+            self.state = fold_slots(self.state, slots, self._clock())
 
     async def close(self) -> None:
         """Close the connections."""
