@@ -6,6 +6,7 @@ with the whole file takes the file's value first. Only `resolve` and `checks` us
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -27,6 +28,7 @@ from phasewatch.config.values import (
     PageUrl,
     Parameters,
     ProbeInterval,
+    Runners,
     Share,
     Size,
     Speed,
@@ -126,6 +128,13 @@ class ProbeSchema(SectionSchema):
     models: list[ModelProbeSchema] | None = None
 
 
+class OllamaSchema(SectionSchema):
+    """`ollama`: where the processes that run an Ollama's models are found."""
+
+    runners: Runners | None = "auto"
+    procfs: File | None = Path("/proc")
+
+
 class ServerSchema(SectionSchema):
     """`server`: the server's own settings, as the operator gives them."""
 
@@ -172,6 +181,7 @@ class TargetSchema(SectionSchema):
     device_from: PageUrl | None = None
     model: ModelSchema | None = None
     probe: ProbeSchema | None = None
+    ollama: OllamaSchema | None = None
     server: ServerSchema | None = None
     saturation: SaturationSchema | None = None
     objectives: ObjectivesSchema | None = None

@@ -7,6 +7,7 @@ a field has one only if None, or an empty value, means that the operator has not
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from phasewatch.base.errors import Problem
 from phasewatch.hardware.facts import DeviceLayout
@@ -95,6 +96,19 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True)
+class OllamaSettings:
+    """Where the llama-server processes that run an Ollama's models are found.
+
+    Attributes:
+        runners: whether they are looked for; `auto` looks wherever they can be.
+        procfs: folder in which the process list of the server's machine is mounted.
+    """
+
+    runners: Literal["auto", "off"]
+    procfs: Path
+
+
+@dataclass(frozen=True)
 class ServerSettings:
     """The server's own settings, as configured or as the server reports them; None where unknown.
 
@@ -176,6 +190,7 @@ class Target:
     device_from: str | None
     model: ModelSettings
     probe: ProbeSettings
+    ollama: OllamaSettings
     server: ServerSettings
     saturation: SaturationSettings
     objectives: ObjectiveSettings

@@ -7,7 +7,7 @@ import contextlib
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, ValidationInfo
@@ -175,6 +175,11 @@ def _check_name(value: str) -> str:
     return value
 
 
+def _read_off(value: object) -> object:
+    """YAML reads an unquoted `off` as false."""
+    return "off" if value is False else value
+
+
 def _check_backend(value: object, info: ValidationInfo) -> object:
     """A name of a backend. The valid names are passed as validation context: backends lie above this package."""
     names = [repr(name) for name in info.context["backends"]] if info.context else []
@@ -196,6 +201,7 @@ Speed = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Share = Annotated[float, Field(gt=0, le=1, strict=True)]
 File = Annotated[Path, AfterValidator(_check_path)]
 Switch = Annotated[bool, Field(strict=True)]
+Runners = Annotated[Literal["auto", "off"], BeforeValidator(_read_off)]
 ProbeInterval = Annotated[float, BeforeValidator(units.parse_duration), AfterValidator(_check_probe_interval)]
 Budget = Annotated[float, Field(gt=0, le=0.5, strict=True)]
 Name = Annotated[str, AfterValidator(_check_name)]

@@ -99,6 +99,13 @@ def test_keys_that_an_ollama_does_not_use_are_noted() -> None:
     ]
 
 
+def test_only_an_ollama_has_children() -> None:
+    assert find_notes(write_ollama(ollama={"runners": "off"})) == []
+    assert find_notes(write_target(ollama={"runners": "auto"})) == [
+        "targets[0].ollama: accepted, but not used: only an ollama target has children"
+    ]
+
+
 def test_load_without_any_model_is_noted() -> None:
     assert find_notes(write_ollama(probe={"load": True})) == [
         "targets[0].probe.load: loads nothing by itself: name the models it is meant for in probe.models"

@@ -29,7 +29,7 @@ def paired_sections(settings: type[Any], schema: type[BaseModel]) -> list[tuple[
 
 def test_every_key_has_a_setting_of_its_name_and_every_setting_a_key() -> None:
     pairs = paired_sections(Target, TargetSchema)
-    assert len(pairs) == 10
+    assert len(pairs) == 11
     for settings, schema in pairs:
         assert {field.name for field in fields(settings)} == schema.model_fields.keys(), settings.__name__
 

@@ -37,8 +37,8 @@ def test_each_mistake_in_a_key_of_a_target_has_its_message() -> None:
             {"xyz": 1},
             (
                 "xyz: unknown key; known here: authorization, backend, body_size_limit, device, device_from, interval, "
-                "metrics_path, model, name, objectives, optional, probe, saturation, server, timeout, tls_config, url, "
-                "window"
+                "metrics_path, model, name, objectives, ollama, optional, probe, saturation, server, timeout, "
+                "tls_config, url, window"
             ),
         ),
         ({"device": {"cuont": 1}}, "device.cuont: unknown key; did you mean count?"),
@@ -126,6 +126,10 @@ def test_each_mistake_in_a_key_of_an_ollama_target_has_its_message() -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"probe": "off"}, "probe: expected a mapping of keys, found 'off'"),
         ({"probe": {"enabled": "no"}}, "probe.enabled: expected true or false, found 'no'"),
+        ({"ollama": {"xyz": 1}}, "ollama.xyz: unknown key; known here: procfs, runners"),
+        ({"ollama": {"runners": "on"}}, "ollama.runners: expected 'auto' or 'off', found 'on'"),
+        ({"ollama": {"runners": True}}, "ollama.runners: expected 'auto' or 'off', found True"),
+        ({"ollama": {"procfs": ["/proc"]}}, "ollama.procfs: expected text, found a list"),
         ({"probe": {"load": 1}}, "probe.load: expected true or false, found 1"),
         ({"probe": {"interval": 300}}, f"probe.interval: {DURATION}, found 300"),
         ({"probe": {"interval": "999ms"}}, "probe.interval: expected at least 1s"),

@@ -10,6 +10,7 @@ from phasewatch.config.settings import (
     Authorization,
     DeviceSettings,
     ObjectiveSettings,
+    OllamaSettings,
     ProbeSettings,
     SaturationSettings,
     ServerSettings,
@@ -69,6 +70,7 @@ def test_a_key_that_is_not_given_has_its_default() -> None:
         probe=ProbeSettings(
             enabled=True, interval=300.0, long_interval=3600.0, timeout=60.0, budget=0.01, load=False, models={}
         ),
+        ollama=OllamaSettings(runners="auto", procfs=Path("/proc")),
         server=ServerSettings(max_num_seqs=None, max_num_batched_tokens=None, api_servers=None),
         saturation=SaturationSettings(
             memory=15.0,
@@ -229,6 +231,22 @@ def test_single_models_may_have_their_own_probe_settings() -> None:
         "b": new_model_probe("b", enabled=False),
         "c": new_model_probe("c", load=True),
     }
+
+
+def test_the_children_of_an_ollama_are_looked_for_by_default() -> None:
+    usual = OllamaSettings(runners="auto", procfs=Path("/proc"))
+    given: list[dict[str, Any]] = [{}, {"ollama": None}, {"ollama": {}}, {"ollama": {"runners": None, "procfs": None}}]
+    for keys in given:
+        assert parse_target(write_ollama(**keys)).ollama == usual, keys
+    mounted = parse_target(write_ollama(ollama={"runners": "auto", "procfs": "/host/proc"})).ollama
+    assert mounted == OllamaSettings(runners="auto", procfs=Path("/host/proc"))
+
+
+def test_off_is_off_with_and_without_quotes() -> None:
+    """YAML reads the bare word as false."""
+    for word in ("off", "'off'", "false", "no"):
+        text = f"targets: [{{name: o, backend: ollama, url: 'http://h', ollama: {{runners: {word}}}}}]"
+        assert parse_target(text).ollama.runners == "off", word
 
 
 def test_load_is_the_default_of_the_entries_of_models() -> None:

@@ -37,7 +37,10 @@ VLLM: Final = Backend(
     rules=BackendRules(
         name="vllm",
         default_url="http://127.0.0.1:8000",
-        unused_keys={"probe": "accepted, but not used: a vllm target is never sent a prompt"},
+        unused_keys={
+            "probe": "accepted, but not used: a vllm target is never sent a prompt",
+            "ollama": "accepted, but not used: only an ollama target has children",
+        },
     ),
     handbook=VLLM_HANDBOOK,
     create_scraper=_create_scraper,
