@@ -15,6 +15,8 @@ ModelKey = tuple[str, str]
 """Name and digest of a model: the same name can be in memory twice, as pulled before and after."""
 
 _VERSION: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:\D.*)?", re.DOTALL)
+_BLOB: Final = re.compile(r"[/\\]blobs[/\\](sha256-[0-9a-f]{64})$")
+_FROM: Final = re.compile(r"^FROM[ \t]+(\S.*?)[ \t\r]*$", re.MULTILINE)
 _DIGEST_SHOWN: Final = 12
 _CLOCKS_AGREE: Final = 2.0
 
@@ -108,6 +110,22 @@ def parse_capabilities(payload: Any) -> frozenset[str] | None:
     """Capabilities of a model, from /api/show (0.6.4 and newer) or from an entry of /api/tags; None if not listed."""
     words = payload.get("capabilities") if isinstance(payload, dict) else None
     return frozenset(word for word in words if isinstance(word, str)) if isinstance(words, list) else None
+
+
+def extract_layer(path: str) -> str | None:
+    """Name of the blob that a path leads to: the digest of a layer, `sha256-` and 64 digits; None for another path."""
+    match = _BLOB.search(path)
+    return match[1] if match else None
+
+
+def parse_layer(payload: Any) -> str | None:
+    """Layer with a model's weights, from the first FROM of the modelfile of /api/show; None if that names no blob.
+
+    The digest of a model is that of its manifest. Further FROMs are those of projectors.
+    """
+    modelfile = payload.get("modelfile") if isinstance(payload, dict) else None
+    match = _FROM.search(modelfile) if isinstance(modelfile, str) else None
+    return extract_layer(match[1].strip('"')) if match else None
 
 
 def compute_clock_offset(date: float | None, wall: float) -> float:

@@ -11,7 +11,7 @@ import httpx
 from phasewatch.backends.device_discovery import DISCOVERY_SECONDS, DeviceDiscovery
 from phasewatch.backends.ollama.client import OllamaClient
 from phasewatch.backends.ollama.devices import resolve_ollama_devices
-from phasewatch.backends.ollama.inventory import LoadedModel, is_current, parse_capabilities, parse_version
+from phasewatch.backends.ollama.inventory import LoadedModel, is_current, parse_capabilities, parse_layer, parse_version
 from phasewatch.backends.ollama.probes.runner import ProbeRunner
 from phasewatch.backends.ollama.probes.scheduling import draw_pace
 from phasewatch.backends.ollama.snapshot import build_snapshot, compute_gpu_ratio
@@ -146,7 +146,7 @@ class OllamaScraper(Scraper):
             get_logger().error("learning of a model broke", target=self.target.name, model=model.name, exc_info=True)
             return
         state = self._tracker.state
-        description = ModelDescription(parse_capabilities(metadata), costs)
+        description = ModelDescription(parse_capabilities(metadata), costs, parse_layer(metadata))
         self._publish(replace(state, descriptions={**state.descriptions, model.digest: description}))
         if unknown:
             get_logger().info("model", target=self.target.name, model=model.name, note="; ".join(unknown))

@@ -88,10 +88,17 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """Content of /api/show: capabilities, None if the server does not list them, and costs."""
+    """Content of /api/show.
+
+    Attributes:
+        capabilities: what the model can do; None if the server does not list that.
+        costs: what its phases cost.
+        layer: layer with its weights, `sha256-` and the digest; None if unknown.
+    """
 
     capabilities: frozenset[str] | None
     costs: ModelCosts
+    layer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
