@@ -1,8 +1,10 @@
-"""Observes which models are in memory, and tells users' requests from probes by the expiry of a model.
+"""Observes which models are in memory, and tells users' requests from probes by the expiry of a model and its slots.
 
-No endpoint shows whether a model is in use. Its expiry does: a request moves it to the request's end plus the model's
-keep-alive, so a change that no probe caused is a user's request, and an expiry in the past of a model that is still
-listed is a running request (0.33; the first request after a load moves it continuously, later ones freeze it).
+No endpoint of Ollama shows whether a model is in use. Its expiry does: a request moves it to the request's end plus the
+model's keep-alive, so a change that no probe caused is a user's request, and an expiry in the past of a model that is
+still listed is a running request (0.33; the first request after a load moves it continuously, later ones freeze it). An
+expiry that was there before we looked counts for nothing: a probe before a restart of the exporter may have caused it.
+Where the slots of a model's child can be read, they show requests while they run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +13,7 @@ from typing import Final
 
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, ModelKey
 from phasewatch.backends.ollama.probes.scheduling import Occasion, ProbePace, schedule_next_probe
-from phasewatch.backends.ollama.state import ModelState, OllamaState, Residency, end_residency
+from phasewatch.backends.ollama.state import ModelState, ObservedTraffic, OllamaState, Residency, end_residency
 from phasewatch.snapshot.probes import ProbeRecord
 
 PROBE_EXPIRY_TOLERANCE: Final = 1.0
@@ -62,6 +64,33 @@ def observe_inventory(
     )
 
 
+def observe_traffic(state: OllamaState, key: ModelKey, now: float, *, served: bool) -> OllamaState:
+    """Fold in a reading of the slots of a model's child.
+
+    Args:
+        state: state before the reading.
+        key: the model that the child runs.
+        now: monotonic time of the reading.
+        served: whether a request of a user runs, or has run since the reading before; our own probe is none.
+    """
+    model = state.models.get(key)
+    residency = model.residency if model else None
+    if model is None or residency is None:
+        return state
+    idle_since = now if served or model.traffic is None else model.traffic.idle_since
+    if served:
+        # The end of that request moves the expiry beyond the present one, so users keep the model until then at least.
+        residency = replace(residency, user_expires_at=residency.model.expires_at, changed_at=now)
+    model = replace(model, residency=residency, traffic=ObservedTraffic(idle_since, now))
+    return replace(state, models={**state.models, key: model})
+
+
+def end_traffic(state: OllamaState, keys: Iterable[ModelKey]) -> OllamaState:
+    """The state without the traffic of models whose children can no longer be read."""
+    models = {key: replace(model, traffic=None) for key in keys if (model := state.models.get(key)) is not None}
+    return replace(state, models={**state.models, **models})
+
+
 def _drop_records(records: Mapping[str, ProbeRecord], inventory: Inventory) -> Mapping[str, ProbeRecord]:
     """The records without those of removed models, which would stay for ever."""
     if inventory.stored is None:
@@ -81,8 +110,9 @@ def _begin_residency(model: ModelState, entry: LoadedModel, now: float, *, witne
         ours = _is_near(last.probe_expires_at, entry.expires_at)
         if ours or entry.expires_at == last.model.expires_at:  # any request or load would have moved it
             return replace(model, residency=replace(last, model=entry), last_residency=None, measurements={})
-    residency = Residency(witnessed, entry, entry.expires_at, None, now)
-    return replace(model, residency=residency, last_residency=None, measurements={}, failures=0, short_outputs=0)
+    residency = Residency(witnessed, entry, entry.expires_at if witnessed else None, None, now)
+    model = replace(model, residency=residency, last_residency=None, traffic=None, measurements={})
+    return replace(model, failures=0, short_outputs=0)
 
 
 def _observe_again(model: ModelState, entry: LoadedModel, now: float, pace: ProbePace, *, probing: bool) -> ModelState:

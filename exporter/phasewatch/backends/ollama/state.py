@@ -24,9 +24,10 @@ class Residency:
     Attributes:
         witnessed: whether its beginning was observed; otherwise an earlier request may have gone unseen.
         model: its newest entry of /api/ps.
-        user_expires_at: newest expiry (Unix time) that no probe caused.
+        user_expires_at: newest expiry (Unix time) that a user's request caused; None while no request of a user is
+            known. One that is found when the server is first observed may be the work of a probe.
         probe_expires_at: expiry (Unix time) that the newest probe caused; None before the first.
-        changed_at: monotonic time at which the newest expiry that no probe caused was first observed.
+        changed_at: monotonic time at which the newest request of a user, or the first entry, was observed.
         unsettled: whether the next change of the expiry still belongs to a probe, because its end was not observed.
         probes: number of probes that ran in it.
     """
@@ -38,6 +39,19 @@ class Residency:
     changed_at: float
     unsettled: bool = False
     probes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTraffic:
+    """What the slots of a model's child show of its users, where they can be read.
+
+    Attributes:
+        idle_since: monotonic time at which a slot last served a user; before the first time, that of the first reading.
+        read_at: monotonic time of the newest reading.
+    """
+
+    idle_since: float
+    read_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,7 @@ class ModelState:
         residency: None while the model is not in memory.
         last_residency: the one that seems to have ended last: a single observation without the model, or a broken
             connection, need not be its end.
+        traffic: None while the slots of its child cannot be read.
         measurements: newest of each kind in this residency.
         tokens_per_word: tokens per word of our prompts; None before the first measurement.
         probe_seconds: busy time of the server for the newest probe of each kind.
@@ -77,6 +92,7 @@ class ModelState:
     probed_at: float | None = None
     residency: Residency | None = None
     last_residency: Residency | None = None
+    traffic: ObservedTraffic | None = None
     measurements: Mapping[RequestKind, ProbeMeasurement] = field(default_factory=dict)
     tokens_per_word: float | None = None
     probe_seconds: Mapping[RequestKind, float] = field(default_factory=dict)
@@ -109,7 +125,7 @@ class OllamaState:
         health: results of its scrapes.
         version: version text that the server reports; None if unknown.
         inventory: models in memory and on disk; None before the first, and while the server is too busy to list them.
-        observed: whether the server has ever been observed: models that appear afterwards were loaded since.
+        observed: whether its models have ever been observed: those that appear afterwards were loaded since.
         descriptions: content of /api/show, by digest.
         models: state of each model, by name and digest.
         records: probe counters, by name.
@@ -146,7 +162,7 @@ def fold_success(state: OllamaState, version: str | None, timing: ScrapeTiming) 
 def fold_late_success(state: OllamaState, version: str | None, error: ScrapeError, timing: ScrapeTiming) -> OllamaState:
     """Fold in a scrape of a live server that did not list its models in time, as while it loads one."""
     health = record_late(state.health, error, timing)
-    return replace(state, health=health, version=version, inventory=None, observed=True)
+    return replace(state, health=health, version=version, inventory=None)
 
 
 def fold_failure(state: OllamaState, error: ScrapeError, timing: ScrapeTiming) -> OllamaState:
@@ -162,8 +178,9 @@ def fold_failure(state: OllamaState, error: ScrapeError, timing: ScrapeTiming) -
 
 
 def end_residency(model: ModelState) -> ModelState:
-    """The model without its place in memory and its measurements."""
-    return replace(model, residency=None, last_residency=model.residency or model.last_residency, measurements={})
+    """The model without its place in memory, its measurements and its traffic."""
+    last = model.residency or model.last_residency
+    return replace(model, residency=None, last_residency=last, traffic=None, measurements={})
 
 
 def record_skips(

@@ -6,7 +6,7 @@ from typing import Any
 from phasewatch.backends.ollama.inventory import Inventory, ModelKey
 from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.probes.scheduling import ProbePace
-from phasewatch.backends.ollama.residency import observe_inventory
+from phasewatch.backends.ollama.residency import end_traffic, observe_inventory, observe_traffic
 from phasewatch.backends.ollama.state import (
     ModelDescription,
     ModelState,
@@ -65,11 +65,13 @@ def expiring(seconds: float, **facts: Any) -> Inventory:
     return inventory(loaded(expires_at=WALL + seconds, **facts))
 
 
-def test_the_load_of_a_model_in_the_first_observation_was_not_witnessed() -> None:
+def test_the_expiry_of_a_model_in_the_first_observation_counts_for_nothing() -> None:
+    """A probe before a restart of the exporter, or that of another exporter, may have caused it."""
     state = observe(inventory(loaded()))
     assert residency_of(state) == Residency(
-        witnessed=False, model=loaded(), user_expires_at=WALL + 300, probe_expires_at=None, changed_at=0.0
+        witnessed=False, model=loaded(), user_expires_at=None, probe_expires_at=None, changed_at=0.0
     )
+    assert residency_of(observe(inventory(loaded()), state=state, since=60.0)).user_expires_at is None
     assert state.models[KEY].due == PACE.first_delay
 
 
@@ -82,8 +84,8 @@ def test_the_load_of_a_model_that_appears_later_was_witnessed() -> None:
 def test_an_expiry_that_moves_is_a_users_request() -> None:
     moved = residency_of(observe(expiring(300), expiring(300), expiring(301.7)))
     assert (moved.user_expires_at, moved.changed_at) == (WALL + 301.7, 2.0)
-    unmoved = residency_of(observe(expiring(300), expiring(300)))
-    assert (unmoved.user_expires_at, unmoved.changed_at) == (WALL + 300, 0.0)
+    unmoved = residency_of(observe(EMPTY, expiring(300), expiring(300)))
+    assert (unmoved.user_expires_at, unmoved.changed_at) == (WALL + 300, 1.0)
 
 
 def test_a_users_request_brings_the_first_probe_forward() -> None:
@@ -108,9 +110,9 @@ def test_a_users_request_does_not_bring_a_failing_probe_forward() -> None:
 
 
 def test_the_expiry_that_a_probe_caused_is_no_users_request() -> None:
-    state = change_residency(observe(expiring(300)), probe_expires_at=WALL + 310)
-    own = residency_of(observe(expiring(310), expiring(310), state=state, since=1.0))
-    assert (own.user_expires_at, own.changed_at) == (WALL + 300, 0.0)
+    state = change_residency(observe(EMPTY, expiring(300)), probe_expires_at=WALL + 310)
+    own = residency_of(observe(expiring(310), expiring(310), state=state, since=2.0))
+    assert (own.user_expires_at, own.changed_at) == (WALL + 300, 1.0)
     assert own.model.expires_at == WALL + 310
     near = residency_of(observe(expiring(311), state=state, since=1.0))
     assert near.user_expires_at == WALL + 300
@@ -119,14 +121,15 @@ def test_the_expiry_that_a_probe_caused_is_no_users_request() -> None:
 
 
 def test_during_a_probe_of_the_model_a_moving_expiry_is_no_users_request() -> None:
-    own = residency_of(observe_inventory(observe(expiring(300)), expiring(305), 1.0, PACE, probing=KEY))
+    state = observe(EMPTY, expiring(300))
+    own = residency_of(observe_inventory(state, expiring(305), 2.0, PACE, probing=KEY))
     assert (own.user_expires_at, own.model.expires_at) == (WALL + 300, WALL + 305)
-    other = residency_of(observe_inventory(observe(expiring(300)), expiring(305), 1.0, PACE, probing=("b:latest", B)))
+    other = residency_of(observe_inventory(state, expiring(305), 2.0, PACE, probing=("b:latest", B)))
     assert other.user_expires_at == WALL + 305
 
 
 def test_after_a_probe_whose_end_was_not_observed_the_next_move_is_the_probes() -> None:
-    state = change_residency(observe(expiring(300)), unsettled=True)
+    state = change_residency(observe(EMPTY, expiring(300)), unsettled=True)
     first = observe(expiring(312), state=state, since=1.0)
     assert residency_of(first).user_expires_at == WALL + 300
     assert residency_of(first).probe_expires_at == WALL + 312
@@ -211,12 +214,12 @@ def test_after_a_refused_connection_a_model_was_loaded_again() -> None:
 
 
 def test_a_model_that_reappears_with_its_old_expiry_was_never_unloaded() -> None:
-    state = change_residency(observe(expiring(300)), probe_expires_at=WALL + 310)
-    lost = fold_failure(state, REFUSAL, TIMING)
-    for expires_in in (300, 310, 310.5):
-        back = residency_of(observe_inventory(lost, expiring(expires_in), 60.0, PACE))
-        assert back.user_expires_at == WALL + 300, expires_in
-        assert not back.witnessed, expires_in
+    for known, user_expires_at in ((observe(expiring(300)), None), (observe(EMPTY, expiring(300)), WALL + 300)):
+        lost = fold_failure(change_residency(known, probe_expires_at=WALL + 310), REFUSAL, TIMING)
+        for expires_in in (300, 310, 310.5):
+            back = residency_of(observe_inventory(lost, expiring(expires_in), 60.0, PACE))
+            assert back.user_expires_at == user_expires_at, expires_in
+            assert back.witnessed is residency_of(known).witnessed, expires_in
 
 
 def test_after_a_late_scrape_known_models_continue_and_others_were_loaded_since() -> None:
@@ -226,3 +229,48 @@ def test_after_a_late_scrape_known_models_continue_and_others_were_loaded_since(
     assert observe_inventory(late, inventory(loaded()), 20.0, PACE).models[KEY].measurements
     both = observe_inventory(late, inventory(loaded(), loaded("b:latest", B)), 20.0, PACE)
     assert residency_of(both, ("b:latest", B)).witnessed
+
+
+def test_a_first_scrape_without_a_list_of_models_is_no_observation_of_them() -> None:
+    late = fold_late_success(OllamaState(), "0.33.0", ScrapeError(Reason.TIMEOUT, "busy"), TIMING)
+    first = residency_of(observe_inventory(late, expiring(300), 20.0, PACE))
+    assert (first.witnessed, first.user_expires_at) == (False, None)
+
+
+def traffic_of(state: OllamaState) -> tuple[float, float]:
+    """Since when the model has been idle, and the time of the newest reading of its slots."""
+    traffic = state.models[KEY].traffic
+    assert traffic is not None
+    return traffic.idle_since, traffic.read_at
+
+
+def test_a_request_in_a_slot_is_a_users_request() -> None:
+    state = observe_traffic(observe(expiring(300)), KEY, 5.0, served=True)
+    assert (residency_of(state).user_expires_at, residency_of(state).changed_at) == (WALL + 300, 5.0)
+    assert traffic_of(state) == (5.0, 5.0)
+    assert traffic_of(observe_traffic(state, KEY, 6.0, served=True)) == (6.0, 6.0)
+
+
+def test_idle_slots_are_no_users_request() -> None:
+    state = observe_traffic(observe(expiring(300)), KEY, 5.0, served=False)
+    assert residency_of(state).user_expires_at is None
+    assert traffic_of(state) == (5.0, 5.0)
+    assert traffic_of(observe_traffic(state, KEY, 65.0, served=False)) == (5.0, 65.0)
+
+
+def test_a_request_in_a_slot_keeps_a_model_that_probes_had_prolonged_until_its_expiry() -> None:
+    """That expiry came with an earlier request, so the end of this one lies beyond it."""
+    state = change_residency(observe(EMPTY, expiring(300)), probe_expires_at=WALL + 310)
+    prolonged = observe(expiring(310), state=state, since=2.0)
+    assert residency_of(observe_traffic(prolonged, KEY, 5.0, served=False)).user_expires_at == WALL + 300
+    assert residency_of(observe_traffic(prolonged, KEY, 5.0, served=True)).user_expires_at == WALL + 310
+
+
+def test_traffic_ends_with_the_childs_readings_or_its_residency() -> None:
+    state = observe_traffic(observe(expiring(300)), KEY, 5.0, served=True)
+    assert end_traffic(state, [KEY, NEWER]).models == change_model(state, traffic=None).models
+    assert observe_inventory(state, EMPTY, 6.0, PACE).models[KEY].traffic is None
+    assert observe_inventory(state, expiring(300, context_length=8192), 6.0, PACE).models[KEY].traffic is None
+    unloaded = observe(inventory(loaded()), EMPTY)
+    for key in (KEY, NEWER):
+        assert observe_traffic(unloaded, key, 6.0, served=True) == unloaded, key

@@ -25,7 +25,7 @@ from tests.support.probe_assertions import assert_harmless, assert_uncached, ass
 from tests.support.simulated_ollama import URL, OllamaTransport, RecordingOllama, User, Visit
 from tests.support.targets import new_model_probe, new_probe_settings, new_target
 from tests.support.timeline import EPOCH, Timeline
-from tests.support.watched_ollama import Actor, Watched, Wrap, build_user, watch
+from tests.support.watched_ollama import Actor, Watched, Wrap, build_user, read_metrics, run_repeatedly, watch
 
 A: Final = Model("a:latest", "a" * 64)
 B: Final = Model("b:latest", "b" * 64, decode_seconds_per_token=0.01)
@@ -39,6 +39,7 @@ REMOTE: Final = Model("big:cloud", "d" * 64, remote_model="big", remote_host="ht
 DECODE: Final = "llm_decode_tokens_per_second"
 PREFILL: Final = "llm_prefill_tokens_per_second"
 FIRST_TOKEN: Final = "llm_time_to_first_token_mean_seconds"  # noqa: S105  # a token of text
+OFTEN: Final = new_probe_settings(interval=10, budget=0.5)
 SKIPPED: Final = "llm_probes_skipped_total"
 FAILED: Final = "llm_probe_failures_total"
 
@@ -506,11 +507,71 @@ def test_an_expiry_that_moves_during_a_probe_is_not_taken_for_a_users() -> None:
         moving.append(Moving(server))
         return moving[0]
 
-    often = new_probe_settings(interval=10, budget=0.5)
-    watched = watch([SLOW], [once(pause=0.1, keep_alive="5m")], often, seconds=1200, tick=0.5, interval=5.0, wrap=wrap)
+    watched = watch([SLOW], [once(pause=0.1, keep_alive="5m")], OFTEN, seconds=1200, tick=0.5, interval=5.0, wrap=wrap)
     assert moving[0].moved > 10
     assert_harmless(watched.ollama.ledger, probes=10)
     assert skips(watched)["users_gone"] >= 1
+
+
+def watch_with_restarts(user: User, restarts: int) -> tuple[RecordingOllama, list[float]]:
+    """A server and whether its model was in memory at the end of each of several lives of the exporter, which last 45
+    seconds and begin 5 seconds after the server.
+    """
+    timeline, server = Timeline(), RecordingOllama(A)
+    transport = OllamaTransport(server, timeline)
+    target = new_target("o", "ollama", URL, probe=OFTEN)
+    in_memory: list[float] = []
+
+    async def live_once(seed: int) -> None:
+        scraper, ended = (
+            OllamaScraper(target, timeline.clock, timeline.wall_clock, transport, seeded(seed)),
+            asyncio.Event(),
+        )
+        jobs = [
+            run_repeatedly(job.run, max(job.seconds, 1.0), ended) for job in scraper.list_jobs() if job.kind != "device"
+        ]
+        tasks = [asyncio.ensure_future(job) for job in jobs]
+        await timeline.sleep(45)
+        in_memory.append(value(read_metrics(scraper), "llm_model_loaded", model_name="a:latest") or 0.0)
+        ended.set()
+        await scraper.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def work() -> None:
+        living = asyncio.ensure_future(user.live(transport))
+        await timeline.sleep(5)
+        for seed in range(restarts):
+            await live_once(seed)
+        living.cancel()
+
+    timeline.run(work())
+    return server, in_memory
+
+
+def test_restarts_of_the_exporter_keep_no_model_alive() -> None:
+    server, in_memory = watch_with_restarts(once(pause=0.1, keep_alive="60s"), restarts=8)
+    assert in_memory == [1, *[0] * 7]
+    assert_harmless(server.ledger, probes=0)
+    assert server.ledger.probes == 0
+
+
+def test_after_a_restart_the_next_request_of_a_user_allows_probes() -> None:
+    user = User("a:latest", [Visit(0.1, keep_alive="5m"), Visit(110, keep_alive="5m")])
+    server, in_memory = watch_with_restarts(user, restarts=3)
+    assert in_memory == [1, 1, 1]
+    assert_harmless(server.ledger, probes=1)
+    sent = [asked.at / SECOND for asked in server.requests if asked.path == "/api/generate" and ours(asked.headers)]
+    visits = [
+        asked.at / SECOND for asked in server.requests if asked.path == "/api/generate" and not ours(asked.headers)
+    ]
+    assert min(sent) > visits[1]
+
+
+def test_a_model_that_is_kept_for_ever_is_probed_after_every_restart() -> None:
+    server, _ = watch_with_restarts(once(pause=0.1), restarts=3)
+    assert_harmless(server.ledger, probes=6)
 
 
 def test_metadata_of_each_model_is_requested_once() -> None:

@@ -1,7 +1,7 @@
 """Chooses the model to probe now and the kind of request, and sets when a model's next probe is due. Pure.
 
 A probe is sent only to a model that is in memory and stays there, that its name stands for, that completes text, that
-nobody is using, and that a user has requested so recently that it would be in memory without us.
+nobody is using, and that a user is known to have requested so recently that it would be in memory without us.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,6 +30,9 @@ EXPIRY_MARGIN: Final = 15.0
 """Seconds that a model must have left: one that is unloaded between our observation and our request would be loaded
 again.
 """
+
+FOREVER_SECONDS: Final = 100 * 365.25 * 86_400.0
+"""Least time left to a model that is kept for ever (its expiry is 292 years away): a probe prolongs nothing there."""
 
 LONGEST_LONG_PROBE: Final = 10.0
 """Longest expected duration of a long probe, seconds. On a CPU 2000 tokens can take a minute."""
@@ -211,8 +214,8 @@ def _find_skip_reason(
     reasons = _list_general_reasons(state, key, now)
     if model.residency is not None:
         context = get_context_length(model.residency, choose_model_probe(settings, key[0]))
-        quiet = compute_quiet_seconds(settings.interval)
-        reasons = chain(reasons, _list_reasons_in_memory(model, model.residency, context, now, server_wall, quiet))
+        in_use = _is_in_use(model, model.residency, settings.interval, now, server_wall)
+        reasons = chain(reasons, _list_reasons_in_memory(model, model.residency, context, server_wall, in_use=in_use))
     return next(reasons, None)
 
 
@@ -247,7 +250,7 @@ def _completes_text(state: OllamaState, key: ModelKey, listed: StoredModel) -> b
 
 
 def _list_reasons_in_memory(
-    model: ModelState, residency: Residency, context: int | None, now: float, server_wall: float, quiet: float
+    model: ModelState, residency: Residency, context: int | None, server_wall: float, *, in_use: bool
 ) -> Iterator[SkipReason]:
     """Reasons why a probe of a model in memory would harm its users."""
     if context is None:
@@ -255,15 +258,28 @@ def _list_reasons_in_memory(
     elif choose_prompt_words(RequestKind.SHORT, context, model.tokens_per_word) is None:
         yield SkipReason.CONTEXT_TOO_SMALL
     expires_at, user_expires_at = residency.model.expires_at, residency.user_expires_at
-    if expires_at is None or user_expires_at is None:
+    if expires_at is None:
         yield SkipReason.EXPIRING
         return
-    if expires_at <= server_wall or now - residency.changed_at < quiet:
+    if in_use:
         yield SkipReason.ACTIVE
-    if user_expires_at <= server_wall:
+    forever = expires_at - server_wall > FOREVER_SECONDS
+    if not forever and (user_expires_at is None or user_expires_at <= server_wall):
         yield SkipReason.USERS_GONE
     if expires_at - server_wall < EXPIRY_MARGIN + 2 * max(model.probe_seconds.values(), default=0.0):
         yield SkipReason.EXPIRING
+
+
+def _is_in_use(model: ModelState, residency: Residency, interval: float, now: float, server_wall: float) -> bool:
+    """Whether somebody uses a model, or has just done so. One whose slots are read is measured by its users' requests,
+    so it is in use until they have been idle for a whole interval.
+    """
+    expires_at, traffic = residency.model.expires_at, model.traffic
+    if expires_at is not None and expires_at <= server_wall:
+        return True
+    if traffic is not None and traffic.read_at - traffic.idle_since < interval:
+        return True
+    return now - residency.changed_at < compute_quiet_seconds(interval)
 
 
 def _build_request(

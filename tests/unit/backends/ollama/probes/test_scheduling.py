@@ -11,6 +11,7 @@ from phasewatch.backends.ollama.inventory import Inventory, ModelKey
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.scheduling import (
     EXPIRY_MARGIN,
+    FOREVER_SECONDS,
     LONGEST_LONG_PROBE,
     SOON_SECONDS,
     Occasion,
@@ -25,6 +26,7 @@ from phasewatch.backends.ollama.probes.scheduling import (
 from phasewatch.backends.ollama.state import (
     ModelDescription,
     ModelState,
+    ObservedTraffic,
     OllamaState,
     ProbeMeasurement,
     Residency,
@@ -147,7 +149,22 @@ SKIPPED: Final[list[tuple[str, OllamaState, SkipReason]]] = [
     ("its context is unknown", ready(resident(context_length=None)), SkipReason.CONTEXT_UNKNOWN),
     ("its context is too small for a prompt", ready(resident(context_length=120)), SkipReason.CONTEXT_TOO_SMALL),
     ("its expiry is unknown", ready(resident(expires_at=None)), SkipReason.EXPIRING),
-    ("its expiry by users is unknown", ready(resident(user_expires_at=None)), SkipReason.EXPIRING),
+    ("no request of a user is known", ready(resident(user_expires_at=None)), SkipReason.USERS_GONE),
+    (
+        "no request of a user is known, and it stays for a hundred years",
+        ready(resident(user_expires_at=None, expires_at=WALL + FOREVER_SECONDS)),
+        SkipReason.USERS_GONE,
+    ),
+    (
+        "a slot served a user less than an interval ago",
+        ready(traffic=ObservedTraffic(NOW - 300, NOW - 0.1)),
+        SkipReason.ACTIVE,
+    ),
+    (
+        "its slots have been read for less than an interval",
+        ready(traffic=ObservedTraffic(NOW - 299, NOW)),
+        SkipReason.ACTIVE,
+    ),
     ("its expiry has passed: a request is running", ready(resident(expires_at=WALL - 1)), SkipReason.ACTIVE),
     ("a request has just ended", ready(resident(changed_at=NOW - 2.9)), SkipReason.ACTIVE),
     ("only probes keep it in memory", ready(resident(user_expires_at=WALL)), SkipReason.USERS_GONE),
@@ -182,6 +199,12 @@ ALLOWED: Final[list[tuple[str, OllamaState]]] = [
     ("backoff and pause are over", replace(ready(), backoff_until=NOW, pause_until=NOW)),
     ("there was no sign of users for long enough", ready(resident(changed_at=NOW - 3.0))),
     ("its expiry by users is yet to come", ready(resident(user_expires_at=WALL + 0.1))),
+    ("its slots have been idle for an interval", ready(traffic=ObservedTraffic(NOW - 301, NOW - 1))),
+    ("it is kept for ever", ready(resident(user_expires_at=None, expires_at=WALL + 292 * 365.25 * 86400))),
+    (
+        "it is kept for ever, and was to leave before",
+        ready(resident(user_expires_at=WALL - 1, expires_at=WALL + 292 * 365.25 * 86400)),
+    ),
     ("it stays loaded for the margin", ready(resident(expires_at=WALL + EXPIRY_MARGIN))),
     (
         "it stays loaded for the margin and two probes",
