@@ -3,23 +3,13 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from phasewatch.backends.ollama.inventory import ModelKey, extract_layer, parse_layer
-from phasewatch.backends.ollama.runner.children import Child, parse_child
+from phasewatch.backends.ollama.inventory import extract_layer, parse_layer
 from phasewatch.backends.ollama.runner.matching import Matching, match_children
-from tests.support.fake_procfs import LAYER, MODELS, OLLAMA_PID, OTHER_LAYER, build_argv
+from tests.support.fake_procfs import LAYER, MODELS, OTHER_LAYER
 from tests.support.ollama_facts import A, B, loaded, recorded
+from tests.support.runner_looks import KEY, LAYERS, OTHER, child
 
-KEY: Final[ModelKey] = ("a:latest", A)
-OTHER: Final[ModelKey] = ("b:latest", B)
-LAYERS: Final = {A: LAYER, B: OTHER_LAYER}
 SHARED: Final = {A: LAYER, B: LAYER}
-
-
-def child(pid: int, layer: str = LAYER, context: int = 8192, parent: int = OLLAMA_PID, started: int = 5000) -> Child:
-    """A child with two slots: with the default its context is that of a loaded model by default."""
-    parsed = parse_child(pid, parent, started, build_argv(layer, 42000 + pid, context))
-    assert parsed is not None
-    return parsed
 
 
 def test_a_child_runs_the_model_whose_weights_it_names() -> None:
