@@ -11,6 +11,8 @@ from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.cli.arguments import DEFAULT_HOST, DEFAULT_PORT
 from phasewatch.metrics.collector import TABLE
 from phasewatch.recordings.format import RecordingReader
+from phasewatch.scrape.http import Response
+from phasewatch.scrape.recorded import parse_answer
 from phasewatch.web.routes import View, create_app
 from tests.support.command_line import COMMANDS, flags_of
 from tests.support.markdown import PAGES, code, fences, leads_nowhere, links, page, tables
@@ -84,12 +86,22 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
     assert {code(cells[0]): {cells[1]} for _, cells in rows} == methods
 
 
-def test_the_recording_on_its_page_can_be_read(tmp_path: Path) -> None:
-    text = next(text for text in fences(page("docs/recordings.md"), "json") if '"header"' in text)
-    (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
-    first, *failed = RecordingReader(tmp_path / "example.jsonl").read_scrapes()
+def test_the_recordings_on_their_page_can_be_read(tmp_path: Path) -> None:
+    texts = [text for text in fences(page("docs/recordings.md"), "json") if '"header"' in text]
+    scrapes = []
+    for text in texts:
+        (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
+        scrapes.append(list(RecordingReader(tmp_path / "example.jsonl").read_scrapes(frozenset({"scrape", "props"}))))
+    (first, *failed), (answered, hung, asleep) = scrapes
     assert first.response is not None
-    errors = [scrape.outcome for scrape in failed if isinstance(scrape.outcome, ScrapeError)]
-    assert [(error.reason, error.refused) for error in errors] == [(Reason.TIMEOUT, False), (Reason.CONNECT, True)]
-    keys = {name for line in text.splitlines() for name in json.loads(line)}
+    errors = [scrape.outcome for scrape in (*failed, hung) if isinstance(scrape.outcome, ScrapeError)]
+    assert [(error.reason, error.refused) for error in errors] == [
+        (Reason.TIMEOUT, False),
+        (Reason.CONNECT, True),
+        (Reason.TIMEOUT, False),
+    ]
+    parts = [parse_answer(answered.keys["slots"]), parse_answer(hung.keys["health"])]
+    assert all(isinstance(part, Response) and part.status == 200 for part in parts)
+    assert (asleep.kind, asleep.response) == ("props", Response(200, "", b"true"))
+    keys = {name for text in texts for line in text.splitlines() for name in json.loads(line)}
     assert keys == {code(cells[0]) for _, cells in tables(page("docs/recordings.md"), "key", "of", "meaning")}

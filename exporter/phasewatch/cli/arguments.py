@@ -104,14 +104,18 @@ def _add_record_parser(commands: Any) -> None:
         commands,
         "record",
         "keep a server's pages in a file",
-        "Reads a vLLM's metrics at a fixed pace and keeps the pages, to study later or attach to a report.\n"
-        "A recording holds what the server shows at /metrics, /version and /v1/models, and no credentials.\n"
+        "Reads a server's metrics at a fixed pace and keeps them, to study later or attach to a report.\n"
+        "A recording holds a vLLM's /metrics, /version and /v1/models, or a llama-server's /metrics,\n"
+        "/v1/models and the figures from /slots and /props. It holds no credentials, prompts or answers.\n"
+        "The kind of server at an address is recognised; if it is not, a vLLM is assumed.\n"
         "Ctrl-C ends it early and keeps the file. Exits with 1 if not one page could be had, or used.",
         "examples:\n"
         "  phasewatch record --target http://127.0.0.1:8000 --duration 2m --output slow.jsonl.xz\n"
         "  phasewatch record --config.file phasewatch.yml --target chat --output chat.jsonl.gz",
     )
-    add_flag(parser, "--target", "address of a vLLM, or a target's name in the file", metavar="URL|NAME", required=True)
+    add_flag(
+        parser, "--target", "address of a server, or a target's name in the file", metavar="URL|NAME", required=True
+    )
     add_flag(parser, "--config.file", "configuration file that names the target", metavar="FILE", type=Path)
     add_flag(parser, "--duration", "how long to record", metavar="DURATION", type=parse_duration, default="5m")
     add_flag(parser, "--interval", "time between two pages", metavar="DURATION", type=parse_duration, default="1s")
@@ -131,8 +135,8 @@ def _add_replay_parser(commands: Any) -> None:
         "replay",
         "run a recording through the exporter",
         "Runs what `serve` does over a recording and prints what /metrics would have shown after each scrape.\n"
-        "The recording plays the configuration's only target, or the named one; without a file, a vLLM\n"
-        "named `recording`. No server is contacted.",
+        "The recording plays the configuration's only target, or the named one, which must be of the recorded\n"
+        "kind of server; without a file, a target named `recording`. No server is contacted.",
         "examples:\n"
         "  phasewatch replay slow.jsonl.xz --format json | jq -c '.t'\n"
         "  phasewatch replay slow.jsonl.xz --format openmetrics > slow.om\n"
