@@ -8,7 +8,7 @@ from phasewatch.backends.ollama import OLLAMA
 from phasewatch.backends.vllm import VLLM
 from phasewatch.config.backend_rules import Rules
 
-BACKENDS: Final = (VLLM, OLLAMA, LLAMACPP)
+BACKENDS: Final = (VLLM, LLAMACPP, OLLAMA)
 
 
 def find_backend(name: str) -> Backend:

@@ -96,6 +96,12 @@ def forget(state: ProcessState) -> ProcessState:
     return ProcessState(facts=state.facts, pages=PageState(equipment=state.pages.equipment))
 
 
+def rename(state: ProcessState, model: str) -> ProcessState:
+    """The state with another name for the model. Its figures begin anew under that name."""
+    facts = replace(state.facts, model=model)
+    return replace(state, facts=facts, pages=PageState(equipment=state.pages.equipment))
+
+
 def is_idle(before: ProcessState, after: ProcessState) -> bool:
     """Whether a full read saw no request, and none had come and gone since the read before."""
     tracking = after.tracking

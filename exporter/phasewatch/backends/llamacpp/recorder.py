@@ -52,7 +52,7 @@ class LlamacppRecorder:
         page, outcome = await record_answer(self._client.fetch_metrics(), clock)
         if isinstance(outcome, ScrapeError):
             return await self._add_health(page, outcome, clock)
-        slots, slots_outcome = await record_answer(self._fetch_slots(), clock)
+        slots, slots_outcome = await record_answer(fetch_reduced_slots(self._client), clock)
         line = FetchedLine({**page, "slots": slots}, outcome)
         return await self._add_health(line.keys, slots_outcome, clock) if _hangs(slots_outcome) else line
 
@@ -80,11 +80,6 @@ class LlamacppRecorder:
         props = await self._client.fetch_props()
         return Response(HTTP_OK, "application/json", b"true" if props.asleep else b"false")
 
-    async def _fetch_slots(self) -> Response:
-        """/slots with nothing but the fields that are read."""
-        response = await self._client.fetch_slots()
-        return replace(response, body=reduce_slots(response.body).encode()) if response.status == HTTP_OK else response
-
     async def _add_health(
         self, keys: Mapping[str, object], outcome: Response | ScrapeError, clock: Callable[[], float]
     ) -> FetchedLine:
@@ -99,6 +94,16 @@ class LlamacppRecorder:
             "body": "",
         }
         return FetchedLine({**keys, "health": health}, outcome)
+
+
+async def fetch_reduced_slots(client: LlamacppClient) -> Response:
+    """The answer of /slots with nothing but the fields that are read.
+
+    Raises:
+        ScrapeError: there was no complete response, or it is no list of slots.
+    """
+    response = await client.fetch_slots()
+    return replace(response, body=reduce_slots(response.body).encode()) if response.status == HTTP_OK else response
 
 
 def _hangs(outcome: Response | ScrapeError) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from phasewatch.backends.llamacpp.client import LlamacppClient
 from phasewatch.backends.llamacpp.facts import ProcessFacts, Props
@@ -14,12 +15,16 @@ from phasewatch.backends.llamacpp.process import (
     fold_slots,
     is_idle,
     needs_frequent_reads,
+    rename,
 )
 from phasewatch.backends.llamacpp.reading import Reading, ReadingParser
 from phasewatch.backends.llamacpp.rest import Rest, record_full_read, record_sleep, should_rest
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.snapshot.health import ScrapeTiming
+
+MODEL_SECONDS: Final = 60.0
+"""Seconds between two requests of /v1/models while the size of the model is unknown."""
 
 
 class ProcessWatch:
@@ -44,6 +49,17 @@ class ProcessWatch:
         self._parser = ReadingParser()
         self._rest = Rest()
         self._reading = False
+        self._model_asked_at: float | None = None
+
+    def describe(self, *, kv_unified: bool | None, queues_elsewhere: bool) -> None:
+        """Take over what is known of the process from elsewhere, see `ProcessFacts`."""
+        facts = replace(self.state.facts, kv_unified=kv_unified, queues_elsewhere=queues_elsewhere)
+        self.state = replace(self.state, facts=facts)
+
+    def rename(self, model: str) -> None:
+        """Give the model of the process another name."""
+        if self.state.facts.model != model:
+            self.state = rename(self.state, model)
 
     async def scrape(self) -> ScrapeError | None:
         """Read the process once.
@@ -102,10 +118,15 @@ class ProcessWatch:
         return reading
 
     async def _learn(self, props: Props) -> None:
-        """Take over what the process says about itself. Its model is asked for until its size is known."""
-        facts = self.state.facts
-        if facts.props == replace(props, asleep=facts.props.asleep) and facts.weight_bytes is not None:
+        """Take over what the process says about itself. Its model is asked for once, and again each minute until its
+        size is known: it is not while the model loads.
+        """
+        facts, now = self.state.facts, self._clock()
+        known = facts.props == replace(props, asleep=facts.props.asleep)
+        asked = self._model_asked_at is not None and now - self._model_asked_at < MODEL_SECONDS
+        if known and (facts.weight_bytes is not None or asked):
             return
+        self._model_asked_at = now
         model = await self._client.fetch_model(facts.model if self._named else "")
         name = facts.model if self._named else (model.name if model else props.model or "")
         self.state = replace(

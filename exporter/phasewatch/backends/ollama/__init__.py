@@ -1,9 +1,9 @@
 """Ollama: its inventory, and harmless probes of the models that it has in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from phasewatch.backends.backend import Backend, ServerSign
+from phasewatch.backends.backend import Backend, Player, Recorder, ServerSign
 from phasewatch.backends.missing_ceiling import knows_weights
 from phasewatch.backends.ollama.advice import OLLAMA_HANDBOOK
 from phasewatch.config.backend_rules import BackendRules
@@ -21,6 +21,20 @@ def _create_scraper(target: Target, clock: Callable[[], float], wall_clock: Call
     from phasewatch.backends.ollama.scraper import OllamaScraper  # noqa: PLC0415  # `--help` does without httpx
 
     return OllamaScraper(target, clock, wall_clock)
+
+
+def _create_recorder(target: Target) -> Recorder:
+    from phasewatch.backends.ollama.recorder import OllamaRecorder  # noqa: PLC0415
+
+    return OllamaRecorder(target)
+
+
+def _create_player(target: Target, header: Mapping[str, Any]) -> Player:
+    from phasewatch.backends.ollama.devices import resolve_ollama_devices  # noqa: PLC0415
+    from phasewatch.backends.ollama.player import OllamaPlayer  # noqa: PLC0415
+
+    device, _ = resolve_ollama_devices(target, ())
+    return OllamaPlayer(target, header, device)
 
 
 def _explain_missing_decode_ceiling(engine: EngineSnapshot, model: ModelSnapshot | None) -> str:
@@ -60,6 +74,8 @@ OLLAMA: Final = Backend(
     ),
     handbook=OLLAMA_HANDBOOK,
     create_scraper=_create_scraper,
+    create_recorder=_create_recorder,
+    create_player=_create_player,
     explain_missing_decode_ceiling=_explain_missing_decode_ceiling,
     explain_missing_prefill_ceiling=_explain_missing_prefill_ceiling,
     sign=ServerSign("/api/version", _is_release),

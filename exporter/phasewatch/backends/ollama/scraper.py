@@ -14,6 +14,7 @@ from phasewatch.backends.ollama.devices import resolve_ollama_devices
 from phasewatch.backends.ollama.inventory import LoadedModel, is_current, parse_capabilities, parse_layer, parse_version
 from phasewatch.backends.ollama.probes.runner import ProbeRunner
 from phasewatch.backends.ollama.probes.scheduling import draw_pace
+from phasewatch.backends.ollama.runner.watch import RunnerWatch
 from phasewatch.backends.ollama.snapshot import build_snapshot, compute_gpu_ratio
 from phasewatch.backends.ollama.state import (
     ModelDescription,
@@ -33,6 +34,9 @@ from phasewatch.snapshot.health import Health, ScrapeTiming
 
 PROBE_TICK: Final = 0.25
 """Seconds between two checks whether a probe is due; the server is not asked for that."""
+
+RUNNER_TICK: Final = 0.25
+"""Seconds between two checks whether a child is to be read, and between two reads of one that has only its slots."""
 
 SHOW_INTERVAL: Final = 60.0
 """Least seconds between two requests of /api/show for one model."""
@@ -64,15 +68,22 @@ class OllamaScraper(Scraper):
         pace = draw_pace(target.probe, random)
         self._tracker = StateTracker(self._client, target.probe, pace, clock, wall_clock)
         self._runner = ProbeRunner(target, self._client, self._tracker, clock, wall_clock, random)
+        self._runners = RunnerWatch(target, self._tracker, clock, wall_clock, transport)
         self._show_sent_at: dict[str, float] = {}
         self._probe_task: asyncio.Task[None] | None = None
         self._logged_host_memory = False
 
     def list_jobs(self) -> Sequence[Job]:
-        """The scrape, /api/show, the device, and the check whether a probe is due."""
+        """The scrape, /api/show, the device, reads of the children, and the check whether a probe is due."""
+        watch = self.target.ollama.runners != "off"
+        runners = (Job("runners", self.read_runners, RUNNER_TICK),) if watch else ()
         probe = (Job("probe", self.probe_if_due, PROBE_TICK),) if self.target.probe.enabled else ()
         learn = Job("learn", self.learn, self.target.interval)
-        return (*super().list_jobs(), learn, Job("device", self.find_device, DISCOVERY_SECONDS), *probe)
+        return (*super().list_jobs(), learn, Job("device", self.find_device, DISCOVERY_SECONDS), *runners, *probe)
+
+    async def read_runners(self) -> None:
+        """Read the children that run the models in memory."""
+        await self._until_closed(self._read_runners())
 
     async def learn(self) -> None:
         """Read the metadata of one model in memory that has none yet."""
@@ -106,6 +117,7 @@ class OllamaScraper(Scraper):
 
     async def _read(self, sent: float) -> None:
         version = await self._client.fetch_version()
+        processes = await self._runners.list_processes()
         inventory_sent = self._clock()
         try:
             inventory = await self._tracker.read_inventory()
@@ -117,6 +129,8 @@ class OllamaScraper(Scraper):
             return
         if inventory_sent >= self._tracker.probe_ended:  # an older one lacks the expiry that the probe caused
             self._tracker.observe(inventory)
+        if processes is not None:
+            await self._runners.look(processes, inventory)
         timing = ScrapeTiming(sent, self._clock(), self._wall_clock())
         self._publish(fold_success(self._tracker.state, version, timing))
 
@@ -124,7 +138,15 @@ class OllamaScraper(Scraper):
         self._publish(fold_failure(self._tracker.state, error, timing))
 
     async def _disconnect(self) -> None:
+        await self._runners.close()
         await self._client.close()
+
+    async def _read_runners(self) -> None:
+        try:
+            await self._runners.read()
+        except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
+            get_logger().error("reading of the runners broke", target=self.target.name, exc_info=True)
+        self._publish(self._tracker.state)
 
     async def _learn(self) -> None:
         inventory = self._tracker.state.inventory

@@ -12,12 +12,16 @@ from phasewatch.analysis.distribution import Distribution
 from phasewatch.analysis.latency import Latencies
 from phasewatch.analysis.phases import Phases
 from phasewatch.analysis.samples import EngineKey
+from phasewatch.backends.equipment import Equipment
+from phasewatch.backends.llamacpp.process import build_engines, equip
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, OllamaVersion, choose_label, parse_version
 from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeTimings
+from phasewatch.backends.ollama.runner.readings import combine_engines
 from phasewatch.backends.ollama.state import OllamaState, ProbeMeasurement
 from phasewatch.base.optional import compute_share
 from phasewatch.config.settings import ProbeSettings, Target
+from phasewatch.models.costs import ModelCosts
 from phasewatch.models.sources.configured import apply_model_settings
 from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 from phasewatch.snapshot.models import ModelSnapshot
@@ -52,7 +56,13 @@ def build_snapshot(state: OllamaState, target: Target, now: float) -> TargetSnap
         snapshot,
         facts=ServerFacts(version=state.version),
         models=models,
-        engines=tuple(_build_engine(state, target, inventory, model, now) for model in inventory.loaded),
+        engines=tuple(
+            combine_engines(
+                _build_engine(state, target, inventory, model, now),
+                _watch_engine(state, target, model, choose_label(model, inventory), now),
+            )
+            for model in inventory.loaded
+        ),
     )
 
 
@@ -132,17 +142,34 @@ def _build_engine(
 
 
 def _compute_ceiling(state: OllamaState, target: Target, model: LoadedModel, timings: ProbeTimings | None) -> Ceiling:
-    description = state.descriptions.get(model.digest)
-    gpu_ratio = compute_gpu_ratio(model, parse_version(state.version))
-    if description is None or gpu_ratio is None:
+    costs, gpu_ratio = _find_costs(state, target, model), compute_gpu_ratio(model, parse_version(state.version))
+    if costs is None or gpu_ratio is None:
         return Ceiling()
     return compute_single_stream_ceiling(
         state.device,
-        apply_model_settings(description.costs, target.model),
+        costs,
         decode_tokens_per_second=timings.decode_tokens_per_second if timings else None,
         context_tokens=_compute_mean_context(timings) if timings else None,
         gpu_share=gpu_ratio,
     )
+
+
+def _find_costs(state: OllamaState, target: Target, model: LoadedModel) -> ModelCosts | None:
+    description = state.descriptions.get(model.digest)
+    return None if description is None else apply_model_settings(description.costs, target.model)
+
+
+def _watch_engine(
+    state: OllamaState, target: Target, model: LoadedModel, label: str, now: float
+) -> EngineSnapshot | None:
+    """The engine of a model as its child shows it; None if that cannot be read, or shows nothing at present."""
+    process = state.runners.get(model.key)
+    if process is None:
+        return None
+    costs, share = _find_costs(state, target, model), compute_gpu_ratio(model, parse_version(state.version))
+    known = {} if costs is None or share is None else {label: costs}
+    engines = build_engines(equip(process, Equipment(state.device, None, known, share)), target, now)
+    return engines[0] if engines else None
 
 
 def _compute_mean_context(timings: ProbeTimings) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from phasewatch.backends.llamacpp.process import ProcessState
 from phasewatch.backends.ollama.inventory import Inventory, LoadedModel, ModelKey
 from phasewatch.backends.ollama.probes.request import RequestKind
 from phasewatch.backends.ollama.probes.response import ProbeTimings
@@ -128,6 +129,7 @@ class OllamaState:
         observed: whether its models have ever been observed: those that appear afterwards were loaded since.
         descriptions: content of /api/show, by digest.
         models: state of each model, by name and digest.
+        runners: state of the child that runs a model, by name and digest, where it can be read.
         records: probe counters, by name.
         device: hardware of the server.
         idle_overheads: unaccounted seconds of the newest responses.
@@ -144,6 +146,7 @@ class OllamaState:
     observed: bool = False
     descriptions: Mapping[str, ModelDescription] = field(default_factory=dict)
     models: Mapping[ModelKey, ModelState] = field(default_factory=dict)
+    runners: Mapping[ModelKey, ProcessState] = field(default_factory=dict)
     records: Mapping[str, ProbeRecord] = field(default_factory=dict)
     device: DeviceFacts = field(default_factory=DeviceFacts)
     idle_overheads: tuple[float, ...] = ()
