@@ -21,6 +21,7 @@ from phasewatch.config.values import (
     Count,
     DeviceCount,
     Duration,
+    DurationOrZero,
     File,
     Interval,
     MetricsPath,
@@ -141,6 +142,8 @@ class ServerSchema(SectionSchema):
     max_num_seqs: Count | None = None
     max_num_batched_tokens: Count | None = None
     api_servers: Count | None = None
+    kv_unified: Switch | None = None
+    sleep_idle: DurationOrZero | None = None
 
 
 class SaturationSchema(SectionSchema):

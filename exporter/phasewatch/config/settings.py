@@ -116,11 +116,15 @@ class ServerSettings:
         max_num_seqs: maximum number of running requests.
         max_num_batched_tokens: maximum number of tokens in one engine step.
         api_servers: number of API server processes behind the address.
+        kv_unified: whether the slots of a llama-server share one KV cache.
+        sleep_idle: seconds without a request after which a llama-server falls asleep; 0 if it never does.
     """
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     api_servers: int | None = None
+    kv_unified: bool | None = None
+    sleep_idle: float | None = None
 
 
 @dataclass(frozen=True)

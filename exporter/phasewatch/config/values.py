@@ -190,6 +190,7 @@ def _check_backend(value: object, info: ValidationInfo) -> object:
 
 
 Interval = Annotated[float, BeforeValidator(units.parse_duration), AfterValidator(_check_interval)]
+DurationOrZero = Annotated[float, BeforeValidator(units.parse_duration), AfterValidator(_check_maximum)]
 Duration = Annotated[float, BeforeValidator(units.parse_duration), AfterValidator(_check_duration)]
 Size = Annotated[float, BeforeValidator(units.parse_size)]
 WholeSize = Annotated[float, BeforeValidator(units.parse_size), AfterValidator(math.ceil)]

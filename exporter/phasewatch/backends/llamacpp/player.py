@@ -39,7 +39,8 @@ class LlamacppPlayer:
         path = target.model.path
         self._target = target
         self._parser = ReadingParser()
-        process = ProcessState(facts=read_header_facts(header))
+        facts = replace(read_header_facts(header), kv_unified=target.server.kv_unified)
+        process = ProcessState(facts=facts)
         self._state = LlamacppState(
             processes=(process,), device=device, configured=None if path is None else read_folder_costs(path)[0]
         )

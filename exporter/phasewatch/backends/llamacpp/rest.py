@@ -15,11 +15,16 @@ IDLE_SCRAPES: Final = 3
 FIRST_PAUSE: Final = 15.0
 """Seconds of the first pause."""
 
-LONGEST_PAUSE: Final = 480.0
-"""Seconds of the longest pause."""
+LONGEST_PAUSE: Final = 960.0
+"""Seconds of the longest pause of a server that has not been seen asleep. A request that comes during a pause is seen at
+its end."""
+
+LONGEST_PAUSE_OF_SLEEPER: Final = 3600.0
+"""Seconds of the longest pause of a server that has been seen asleep."""
 
 MARGIN: Final = 1.25
-"""Pause as a multiple of the known time after which the server sleeps."""
+IDLE_SECONDS: Final = 1.0
+"""The pause for a known time after which the server sleeps: that time and a quarter of it, and a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class Rest:
         read_at: monotonic time of the newest full read; None before the first.
         pause: length of the present or next pause, seconds.
         sleeps: whether it has been seen asleep.
-        settled: whether it stayed awake through the longest pause.
+        settled: whether it never sleeps: it stayed awake through the longest pause, or the operator says so.
+        known: whether the operator says how long `pause` has to be.
     """
 
     idle_scrapes: int = 0
@@ -39,6 +45,18 @@ class Rest:
     pause: float = FIRST_PAUSE
     sleeps: bool = False
     settled: bool = False
+    known: bool = False
+
+
+def create_rest(sleep_idle: float | None) -> Rest:
+    """What the operator knows of the sleep of a server.
+
+    Args:
+        sleep_idle: seconds without a request after which it falls asleep; 0 if it never does, None if unknown.
+    """
+    if sleep_idle is None:
+        return Rest()
+    return Rest(settled=True) if sleep_idle == 0 else Rest(pause=sleep_idle * MARGIN + IDLE_SECONDS, known=True)
 
 
 def should_rest(rest: Rest, now: float, *, can_sleep: bool) -> bool:
@@ -58,11 +76,11 @@ def record_full_read(rest: Rest, now: float, *, idle: bool) -> Rest:
     """Record a read of everything; `idle`: whether no request was there, nor had been since the read before."""
     paused = rest.read_at is not None and rest.idle_scrapes >= IDLE_SCRAPES and now - rest.read_at >= rest.pause
     rest = replace(rest, read_at=now, idle_scrapes=rest.idle_scrapes + 1 if idle else 0)
-    if not paused or not idle:
+    if not paused or not idle or rest.known:
         return rest
-    if rest.pause >= LONGEST_PAUSE:
-        return replace(rest, settled=not rest.sleeps)
-    return replace(rest, pause=min(2 * rest.pause, LONGEST_PAUSE))
+    if rest.pause >= LONGEST_PAUSE and not rest.sleeps:
+        return replace(rest, settled=True)
+    return replace(rest, pause=min(2 * rest.pause, LONGEST_PAUSE_OF_SLEEPER if rest.sleeps else LONGEST_PAUSE))
 
 
 def record_sleep(rest: Rest) -> Rest:

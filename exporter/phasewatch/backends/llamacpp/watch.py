@@ -18,7 +18,7 @@ from phasewatch.backends.llamacpp.process import (
     rename,
 )
 from phasewatch.backends.llamacpp.reading import Reading, ReadingParser
-from phasewatch.backends.llamacpp.rest import Rest, record_full_read, record_sleep, should_rest
+from phasewatch.backends.llamacpp.rest import create_rest, record_full_read, record_sleep, should_rest
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.snapshot.health import ScrapeTiming
@@ -41,13 +41,13 @@ class ProcessWatch:
     """
 
     def __init__(self, target: Target, client: LlamacppClient, clock: Callable[[], float], *, model: str = "") -> None:
-        self.state = ProcessState(facts=ProcessFacts(model=model))
+        self.state = ProcessState(facts=ProcessFacts(model=model, kv_unified=target.server.kv_unified))
         self._target = target
         self._client = client
         self._clock = clock
         self._named = bool(model)
         self._parser = ReadingParser()
-        self._rest = Rest()
+        self._rest = create_rest(target.server.sleep_idle)
         self._reading = False
         self._model_asked_at: float | None = None
 
