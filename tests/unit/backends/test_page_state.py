@@ -181,11 +181,13 @@ def test_every_configured_setting_of_the_server_precedes_the_reported_one(monkey
 
     monkeypatch.setattr(page_state, "advance_saturation", record)
     names = [setting.name for setting in fields(ServerSettings)]
-    reported = ServerSettings(**dict.fromkeys(names, 3))
+    values: dict[str, Any] = dict.fromkeys(names, 3)
+    reported = ServerSettings(**values)
     state = PageState(facts=ServerFacts(version="0.32.0", server=reported))
     for name in names:
-        target = replace(TARGET, server=ServerSettings(**{name: 7}))
+        changed: dict[str, Any] = {name: 7}
+        target = replace(TARGET, server=ServerSettings(**changed))
         fold_page(state, PAGES[0], timing(0.0), target, PAGE_RULES)
-        assert used[-1] == replace(reported, **{name: 7}), name
+        assert used[-1] == replace(reported, **changed), name
     fold_page(state, PAGES[0], timing(0.0), TARGET, PAGE_RULES)
     assert used[-1] == reported

@@ -55,8 +55,10 @@ def test_each_mistake_in_a_key_of_a_target_has_its_message() -> None:
         ),
         (
             {"server": {"xyz": 1}},
-            "server.xyz: unknown key; known here: api_servers, kv_unified, max_num_batched_tokens, max_num_seqs, "
-            "sleep_idle",
+            (
+                "server.xyz: unknown key; "
+                "known here: api_servers, kv_unified, max_num_batched_tokens, max_num_seqs, sleep_idle"
+            ),
         ),
         (
             {"url": "https://h", "tls_config": {"xyz": 1}},

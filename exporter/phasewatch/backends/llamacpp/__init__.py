@@ -44,7 +44,6 @@ def _is_props(value: Any) -> bool:
 LLAMACPP: Final = Backend(
     rules=BackendRules(
         name="llamacpp",
-        default_url="http://127.0.0.1:8080",
         unused_keys={
             "probe": "accepted, but not used: a llamacpp target is never sent a prompt",
             "objectives": "accepted, but not used: a llama-server does not report the latencies of requests",
