@@ -2,7 +2,7 @@
 
 Ollama starts one for each model as `llama-server --model .../blobs/sha256-<digest> --port <free> -c <context> -np
 <slots> ...` (`startLlamaServer` in llm/llama_server.go). Nothing else of the arguments is kept, since they may hold a
-key, and those of other programs are not read.
+key; of other programs nothing but the name is looked at.
 """
 
 import re
@@ -32,12 +32,9 @@ _EMBEDDING: Final = frozenset({"--embedding", "--embeddings"})
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 _LARGEST_PORT: Final = 65_535
 
-_STAT: Final = re.compile(r"\d+ \((?P<name>.*)\) (?P<fields>[^)]*)", re.DOTALL)
-"""/proc/PID/stat (proc_pid_stat(5)); the name may hold blanks and brackets."""
 _PARENT_FIELD: Final = 1
 _START_FIELD: Final = 19
-_NAME_LENGTH: Final = 15
-"""Bytes that the kernel keeps of a program's name."""
+"""Places in /proc/PID/stat (proc_pid_stat(5)) after the name, which is in brackets and may hold others and blanks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +86,6 @@ class ProcessListing:
     hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
-    """Name of a process, shortened to 15 bytes, its parent's process id, and its start time in clock ticks."""
-
-    name: str
-    parent: int
-    started: int
-
-
 def parse_child(pid: int, parent: int, started: int, argv: Sequence[str]) -> Child | None:
     """The child with these arguments; None if they are not those of a llama-server that runs a model of an Ollama.
 
@@ -107,7 +95,7 @@ def parse_child(pid: int, parent: int, started: int, argv: Sequence[str]) -> Chi
         started: start time of the process in any unit; 0 where unknown.
         argv: name of the program and its arguments. The last of several values counts, as it does for llama-server.
     """
-    if not argv or re.split(r"[/\\]", argv[0])[-1].removesuffix(".exe") != _PROGRAM:
+    if not argv or not _is_llama_server(argv[0]):
         return None
     options = tuple(_list_options(argv[1:]))
     model_path = _get_value(options, _MODEL) or ""
@@ -130,8 +118,6 @@ def parse_child(pid: int, parent: int, started: int, argv: Sequence[str]) -> Chi
 
 def list_processes(procfs: Path) -> ProcessListing:
     """The children in the process list below a folder. Processes that end meanwhile are left out; raises nothing.
-
-    The arguments of a process are read only if its name is `llama-server`.
 
     Args:
         procfs: where the process list of the server's machine is mounted, usually /proc.
@@ -161,19 +147,18 @@ def _read_child(folder: Path, pid: int) -> Child | None:
         OSError: the process has ended, or belongs to another user and is hidden.
         ValueError: its entry is not what the kernel writes.
     """
-    stat = _parse_stat((folder / "stat").read_bytes().decode(errors="replace"))
-    if stat.name not in {_PROGRAM, f"{_PROGRAM}.exe"[:_NAME_LENGTH]}:
+    argv = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    if not _is_llama_server(argv[0]):
         return None
-    arguments = (folder / "cmdline").read_bytes().decode(errors="replace")
-    return parse_child(pid, stat.parent, stat.started, arguments.split("\0"))
-
-
-def _parse_stat(text: str) -> _Stat:
-    match = _STAT.fullmatch(text)
-    fields = match["fields"].split() if match else []
-    if match is None or len(fields) <= _START_FIELD:
+    _, _, text = (folder / "stat").read_bytes().decode(errors="replace").rpartition(")")
+    fields = text.split()
+    if len(fields) <= _START_FIELD:
         raise ValueError("expected the fields of /proc/PID/stat")
-    return _Stat(match["name"], int(fields[_PARENT_FIELD]), int(fields[_START_FIELD]))
+    return parse_child(pid, int(fields[_PARENT_FIELD]), int(fields[_START_FIELD]), argv)
+
+
+def _is_llama_server(program: str) -> bool:
+    return re.split(r"[/\\]", program)[-1].removesuffix(".exe") == _PROGRAM
 
 
 def _list_options(arguments: Sequence[str]) -> Iterator[_Option]:

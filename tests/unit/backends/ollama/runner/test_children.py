@@ -1,5 +1,8 @@
 """An Ollama's children in a process list."""
 
+import os
+import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -9,6 +12,7 @@ import pytest
 from phasewatch.backends.ollama.runner.children import Child, ProcessListing, list_processes, parse_child
 from tests.support.fake_procfs import LAYER, MODELS, OLLAMA_PID, OTHER_LAYER, FakeProcfs, build_argv
 
+PROC: Final = Path("/proc")
 CHILD: Final = Child(
     pid=50,
     parent=OLLAMA_PID,
@@ -124,22 +128,14 @@ def test_a_process_list_has_the_children_of_every_ollama(tmp_path: Path) -> None
 
 
 def test_a_name_with_blanks_and_brackets_hides_no_figure(tmp_path: Path) -> None:
-    procfs = FakeProcfs(tmp_path)
-    procfs.add(70, ["x"], name="a) S 9 (b")
-    procfs.add(50, build_argv())
+    FakeProcfs(tmp_path).add(50, build_argv(), name="a) S 9 (b")
     assert list_processes(tmp_path).children == (CHILD,)
 
 
-def test_a_child_on_windows_is_found_by_its_shortened_name(tmp_path: Path) -> None:
-    FakeProcfs(tmp_path).add(50, build_argv(program="llama-server.exe"))
-    assert list_processes(tmp_path).children == (CHILD,)
-
-
-def test_the_arguments_of_other_programs_are_not_read(tmp_path: Path) -> None:
+def test_of_other_programs_nothing_but_the_name_is_looked_at(tmp_path: Path) -> None:
     procfs = FakeProcfs(tmp_path)
-    procfs.add(70, build_argv(), name="vault")
-    assert list_processes(tmp_path).children == ()
-    (tmp_path / "70" / "cmdline").unlink()
+    procfs.add(70, build_argv(program="/usr/bin/vault"), name="llama-server")
+    (tmp_path / "70" / "stat").unlink()
     assert list_processes(tmp_path) == ProcessListing()
 
 
@@ -180,7 +176,15 @@ def test_hidden_processes_of_other_users_are_noticed(tmp_path: Path, monkeypatch
     assert list_processes(closed) == ProcessListing(hidden=True)
 
 
-def test_this_machines_process_list_can_be_read() -> None:
-    if not Path("/proc/self/stat").exists():
-        pytest.skip("there is no /proc on this machine")
-    assert list_processes(Path("/proc")).readable
+@pytest.mark.skipif(not PROC.joinpath("self/stat").exists(), reason="this machine has no /proc")
+def test_a_process_of_this_machine_is_found_and_lost() -> None:
+    program, *arguments = build_argv(OTHER_LAYER, port=5)
+    waiting = [program, "-c", "read line", *arguments]  # a shell by its real name
+    with subprocess.Popen(waiting, executable="/bin/sh", stdin=subprocess.PIPE) as process:
+        while not (PROC / str(process.pid) / "cmdline").read_bytes():
+            time.sleep(0.001)  # the kernel shows no arguments for a moment
+        ours = [child for child in list_processes(PROC).children if child.pid == process.pid]
+    (child,) = ours
+    assert (child.parent, child.layer, child.port, child.context) == (os.getpid(), OTHER_LAYER, 5, 8192)
+    assert child.started > 0
+    assert child.identity not in {other.identity for other in list_processes(PROC).children}
