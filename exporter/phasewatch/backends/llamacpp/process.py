@@ -30,6 +30,10 @@ SILENCE_SECONDS: Final = 60.0
 """Seconds without a page after which a server that was decoding is stuck, although /health answers: between two steps
 of decode every build answers. While it reads a prompt, builds before August 2026 and forks are silent for minutes."""
 
+LONGEST_PROMPT_SECONDS: Final = 3600.0
+"""Seconds for which a server that was reading a prompt is taken to read it although nothing answers, not even /health:
+a fork on a CPU took 30 to 60 minutes (ik_llama.cpp#1210)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
@@ -140,8 +144,8 @@ def excuses_silence(state: ProcessState, now: float, *, alive: bool) -> bool:
     """Whether a scrape that got no page in time is no failure of the server.
 
     A page can stand behind the requests that it measures, for seconds, and /health with it: they hold the threads that
-    would answer. So for a minute a server that was working is taken to work. After that it must answer /health, and its
-    last reading must explain the silence: by a prompt at work, or, as a state of its own, by a stop in the middle of
+    would answer. So for a minute a server that was working is taken to work. After that its last reading must explain
+    the silence: by a prompt at work, or, as a state of its own and only if /health answers, by a stop in the middle of
     decode.
 
     Args:
@@ -151,10 +155,12 @@ def excuses_silence(state: ProcessState, now: float, *, alive: bool) -> bool:
     """
     if state.read_at is None or state.tracking is None:
         return False
-    sample = state.tracking.sample
-    if now - state.read_at < SILENCE_SECONDS:
+    sample, silence = state.tracking.sample, now - state.read_at
+    if silence < SILENCE_SECONDS:
         return alive or bool(sample.requests_running)
-    return alive and (bool(sample.requests_prefilling) or is_stuck(state, now))
+    if sample.requests_prefilling:
+        return alive or silence < LONGEST_PROMPT_SECONDS
+    return alive and is_stuck(state, now)
 
 
 def build_engines(state: ProcessState, target: Target, now: float) -> tuple[EngineSnapshot, ...]:
