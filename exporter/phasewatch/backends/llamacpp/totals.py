@@ -128,7 +128,7 @@ def _measure_stream_seconds(past: EngineHistory, tokens: float) -> float | None:
     from scrape to scrape.
     """
     growth, now = past.growth, past.newest
-    seconds = growth.decode_seconds
+    seconds = growth.stream_seconds
     if seconds is not None and compute_resolution(now.decode_seconds) <= LARGEST_ERROR * seconds:
         return seconds
     return _scale_seconds(tokens, growth.tracked_tokens, growth.tracked_seconds) if _are_tracked(growth) else None

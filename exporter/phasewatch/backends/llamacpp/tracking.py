@@ -100,7 +100,7 @@ def advance_tracking(
         sample = replace(
             sample,
             generation_tokens=_count_generated(before, own, streams),
-            decode_seconds=_count_stream_seconds(before, own, streams, time, unseen),
+            stream_seconds=_count_stream_seconds(before, own, streams, time, unseen),
         )
     return Tracking(time, own, sample, slots, streams, computed, speed, unseen)
 
@@ -187,7 +187,7 @@ def _count_stream_seconds(
     if page.decode_seconds is None:
         return None
     total = page.decode_seconds + sum(time - stream.began for stream in streams.values()) - unseen
-    last = before.sample.decode_seconds if before else None
+    last = before.sample.stream_seconds if before else None
     return total if last is None else max(total, last)
 
 
