@@ -16,7 +16,7 @@ FIRST_PAUSE: Final = 15.0
 """Seconds of the first pause."""
 
 LONGEST_PAUSE: Final = 960.0
-"""Seconds of the longest pause of a server that has not been seen asleep. A request that comes in a pause is seen at its
+"""Seconds of the longest pause of a server that has not been seen asleep. A request in a pause is seen at its
 end."""
 
 LONGEST_PAUSE_OF_SLEEPER: Final = 3600.0
