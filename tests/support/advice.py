@@ -32,5 +32,17 @@ VLLM_FLAGS: Final = {
 }
 """Flags of `vllm serve` 0.33.0."""
 
-FLAGS: Final[Mapping[str, set[str]]] = {"vllm": VLLM_FLAGS, "ollama": set()}
+LLAMACPP_FLAGS: Final = {
+    "--batch-size",
+    "--cache-type-k",
+    "--cache-type-v",
+    "--ctx-size",
+    "--n-gpu-layers",
+    "--parallel",
+    "--threads-http",
+    "--ubatch-size",
+}
+"""Flags of `llama-server` b10434 that the advice names."""
+
+FLAGS: Final[Mapping[str, set[str]]] = {"vllm": VLLM_FLAGS, "llamacpp": LLAMACPP_FLAGS, "ollama": set()}
 """Flags of each kind of server; an Ollama is set by its environment."""

@@ -39,7 +39,7 @@ class EngineSample:
     engines of a model. `finished_*` count requests by the reason for which they finished. All other fields are counters
     too: tokens, requests, steps, seconds, and the server's own estimates of operations and bytes, in histograms or in
     plain counters, whichever the server has. Where a server shows each request, `prefill_progress` counts the computed
-    tokens of unfinished prompts too, and `stream_seconds` is `decode_seconds` with the time of unfinished streams, which
+    tokens of unfinished prompts too, and `stream_seconds` is `decode_seconds` with that of unfinished streams, which
     passes whether they get tokens or not. Three more counters follow from comparing one scrape with the next:
     `tracked_tokens` and `tracked_seconds` of streams that were seen decoding by both, and `sampled_seconds` of all
     streams, by the trapezoidal rule. `cache_config` holds the labels with which the server describes its KV cache; only

@@ -14,6 +14,7 @@ from alerts.generate.alerts import SUBJECTS, render_rules
 from alerts.generate.links import build_dashboard_path, build_runbook_url
 from phasewatch.analysis.advice.remedy import Advice, list_words
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends import list_handbooks
 from phasewatch.backends.ollama.advice import FINDINGS
 from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN, SLOW_STREAM
 from phasewatch.backends.vllm.state_advice import ADVICE
@@ -32,7 +33,7 @@ groups:
         annotations:
           summary: One.
           description: >-
-            It is so. ${advice.stuck.change[0]}
+            It is so. ${advice.preempting.change[0:2]}
             ${advice.slow_stream.avoid[0]}
           dashboard: phases
 """
@@ -54,7 +55,14 @@ def test_links_and_words_are_filled_in_and_comments_are_kept() -> None:
         "expr": "x > 1",
         "annotations": {
             "summary": "One.",
-            "description": f"It is so. {step(ADVICE[SaturationState.STUCK])} {list_words(SLOW_STREAM.avoid)[0]}",
+            "description": " ".join(
+                (
+                    "It is so.",
+                    step(ADVICE[SaturationState.PREEMPTING]),
+                    step(ADVICE[SaturationState.PREEMPTING], 1),
+                    list_words(SLOW_STREAM.avoid)[0],
+                )
+            ),
             "runbook_url": build_runbook_url("LLMOne"),
             "dashboard": build_dashboard_path("phases"),
         },
@@ -63,15 +71,31 @@ def test_links_and_words_are_filled_in_and_comments_are_kept() -> None:
     assert "# For editors alone." not in text
 
 
+def test_words_about_a_state_are_chosen_by_the_kind_of_server_and_those_of_vllm_are_for_the_rest() -> None:
+    source = SOURCE.replace("advice.preempting", "advice.stuck")
+    ((rule,),) = (group["rules"] for group in yaml.safe_load(render_rules({"one": source}))["groups"])
+    words = {
+        name: " ".join(list_words(handbook.states[SaturationState.STUCK].change)[:2])
+        for name, handbook in list_handbooks().items()
+    }
+    vllm = words.pop("vllm")
+    others = "else ".join(f'if eq $labels.backend "{name}" }}}}{text}{{{{ ' for name, text in words.items())
+    assert f"It is so. {{{{ {others}else }}}}{vllm}{{{{ end }}}} " in " ".join(
+        rule["annotations"]["description"].split()
+    )
+    assert {"ollama", "llamacpp"} <= words.keys()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
         ("dashboard: phases", "dashboard: phase", "expected one of overview, phases, "),
         ("          dashboard: phases\n", "", "expected one line with `dashboard: BOARD`, found 0"),
-        ("advice.stuck", "advice.stack", "no advice is called ${advice.stack.change[0]}"),
-        ("change[0]", "change[9]", "no advice is called ${advice.stuck.change[9]}"),
-        ("change[0]", "meaning", "no advice is called ${advice.stuck.meaning}"),
-        ("change[0]", "change", "no advice is called ${advice.stuck.change}"),
+        ("advice.preempting", "advice.preempt", "no advice is called ${advice.preempt.change[0:2]}"),
+        ("change[0:2]", "change[9]", "no advice is called ${advice.preempting.change[9]}"),
+        ("change[0:2]", "change[9:11]", "no advice is called ${advice.preempting.change[9:11]}"),
+        ("change[0:2]", "meaning", "no advice is called ${advice.preempting.meaning}"),
+        ("change[0:2]", "change", "no advice is called ${advice.preempting.change}"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_alert_that_names_it(old: str, new: str, problem: str) -> None:
@@ -100,7 +124,8 @@ def test_no_link_is_typed() -> None:
 def test_no_word_of_advice_is_typed() -> None:
     for name, text in {**sources(), "slo.py": Path(slo.__file__).read_text(encoding="utf-8")}.items():
         words = " ".join(text.split())
-        for advice in (*ADVICE.values(), SLOW_FIRST_TOKEN, SLOW_STREAM, *FINDINGS.values()):
+        of_states = (advice for handbook in list_handbooks().values() for advice in handbook.states.values())
+        for advice in (*of_states, SLOW_FIRST_TOKEN, SLOW_STREAM, *FINDINGS.values()):
             for sentence in (*list_words(advice.change), *list_words(advice.avoid)):
                 assert sentence not in words, name
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from phasewatch.analysis.advice.handbook import CALM_ADVICE, Handbook
+from phasewatch.analysis.advice.handbook import CALM_ADVICE, STATE_TITLES, Handbook
 from phasewatch.analysis.advice.remedy import (
     CACHE_QUANTISATION,
     WEIGHT_QUANTISATION,
@@ -12,6 +12,7 @@ from phasewatch.analysis.advice.remedy import (
     Condition,
     Remedy,
 )
+from phasewatch.analysis.saturation import SaturationState
 
 FINDINGS: Final[Mapping[str, Advice]] = {
     "partial_offload": Advice(
@@ -76,6 +77,33 @@ FINDINGS: Final[Mapping[str, Advice]] = {
 }
 """What limits a server without being a state of one of its engines, by name."""
 
+STATES: Final[Mapping[SaturationState, Advice]] = {
+    **CALM_ADVICE,
+    SaturationState.CONCURRENCY_LIMITED: Advice(
+        STATE_TITLES[SaturationState.CONCURRENCY_LIMITED],
+        "As many requests of this model run as it has slots. Whatever else comes waits in Ollama's own queue, which nothing shows.",
+        FINDINGS["all_slots_taken"].change,
+        (
+            Remedy(
+                "Do not take 0 waiting requests for a good sign: Ollama does not report how many wait.",
+            ),
+        ),
+    ),
+    SaturationState.STUCK: Advice(
+        STATE_TITLES[SaturationState.STUCK],
+        "Requests run, and the llama-server that Ollama started for this model makes no progress or does not answer: it hangs.",
+        (
+            Remedy("send requests to another server.", at_once=True),
+            Remedy(
+                "Keep Ollama's log, stop the model (ollama stop), and restart Ollama if the process named llama-server is still there. It may ignore SIGTERM, and then only SIGKILL ends it; ggml-org/llama.cpp#27388 has reports of such hangs.",
+                restart=True,
+            ),
+        ),
+        (Remedy("Do not wait for it to recover: its requests stay open, and the model stays listed as loaded."),),
+    ),
+}
+"""The states of a model whose requests are seen."""
+
 SLOW_STREAM: Final = Advice(
     "The stream is slow",
     "Time between tokens is decode. Each step reads all weights and the KV cache of every stream, and all streams stand still while a batch of prompt tokens is computed.",
@@ -105,4 +133,4 @@ SLOW_STREAM: Final = Advice(
     holds=frozenset({Condition.TOKENS_SLOW}),
 )
 
-OLLAMA_HANDBOOK: Final = Handbook(CALM_ADVICE, SLOW_STREAM)
+OLLAMA_HANDBOOK: Final = Handbook(STATES, SLOW_STREAM)

@@ -22,6 +22,7 @@ from phasewatch.analysis.advice.remedy import (
 )
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.backends import BACKENDS
+from phasewatch.backends.llamacpp.advice import LLAMACPP_HANDBOOK
 from phasewatch.backends.ollama.advice import FINDINGS
 from phasewatch.backends.vllm.handbook import VLLM_HANDBOOK
 from phasewatch.backends.vllm.state_advice import ADVICE, ASLEEP, RELEASES
@@ -33,7 +34,7 @@ from tests.support.paths import RECORDINGS, ROOT
 from tests.support.targets import new_target
 
 OF_VLLM = [*ADVICE.values(), ASLEEP, *list_complaints(VLLM_HANDBOOK).values()]
-HANDBOOKS = {backend.name: backend.handbook for backend in BACKENDS}
+HANDBOOKS = {**{backend.name: backend.handbook for backend in BACKENDS}, "llamacpp": LLAMACPP_HANDBOOK}
 BY_SERVER = {
     name: [
         *handbook.states.values(),
@@ -116,9 +117,9 @@ def test_a_remedy_declares_what_its_words_raise_and_lower() -> None:
 def test_a_remedy_declares_what_its_words_do_to_memory_and_quantisation() -> None:
     signs = {
         CACHE_MEMORY: r"more memory\b(?! bandwidth)|memory of the KV cache",
-        CACHE_QUANTISATION: r"--kv-cache-dtype|quantise the KV cache",
+        CACHE_QUANTISATION: r"--kv-cache-dtype|--cache-type|quantise the KV cache",
         WEIGHT_QUANTISATION: r"quantise (the )?weights|quantised (weights|model)",
-        PREFIX_SHARING: r"prefix caching",
+        PREFIX_SHARING: r"prefix caching|prompt cache",
         PREFILL_COMPUTE: r"faster devices",
     }
     assert signs.keys() == AIMS
