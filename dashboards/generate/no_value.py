@@ -2,7 +2,7 @@
 
 from typing import Final
 
-NO_ENGINE: Final = "Not told: no vLLM answered, or none has had a request yet"
+NO_ENGINE: Final = "Not known: no server with engines answered, or none has had a request yet"
 NO_TARGET: Final = "No target is known: does Prometheus scrape PhaseWatch?"
 NO_EXPORTER: Final = "No exporter answers"
 NOTHING_DECODED: Final = "Nothing was decoded in this time"

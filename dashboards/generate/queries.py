@@ -9,7 +9,7 @@ TARGET_MATCHERS: Final = f'{EXPORTER_MATCHERS}, target=~"$target"'
 MODEL_MATCHERS: Final = f'{TARGET_MATCHERS}, model_name=~"$model_name"'
 ENGINE_MATCHERS: Final = f'{MODEL_MATCHERS}, engine=~"$engine"'
 NAMES_OF_MODEL_METRICS: Final = '__name__=~"llm_requests_running|llm_model_loaded"'
-"""Matches one metric of each vLLM engine and one of each Ollama model."""
+"""Matches one metric of each engine of a vLLM or llama-server, and one of each Ollama model."""
 
 BY_MODEL: Final = "target, model_name"
 BY_ENGINE: Final = "target, model_name, engine"
@@ -37,7 +37,7 @@ def select_models(name: str, **labels: str) -> str:
 
 
 def select_engines(name: str, **labels: str) -> str:
-    """A metric once for each chosen engine; an Ollama has no engines, so there it is once for each model."""
+    """A metric once for each chosen engine; the models of an Ollama have no engine, so there it is once for each model."""
     return _select(name, ENGINE_MATCHERS, BY_ENGINE, labels)
 
 

@@ -36,7 +36,9 @@ ALSO_SLOW_TOKENS, ALSO_SLOW_FIRST_TOKEN = "also_slow_tokens", "also_slow_first_t
 """What an engine with a queue suffers from as well."""
 
 IN_MEMORY, DOWN, UNKNOWN = "in_memory", "down", "unknown"
-"""Shown like the states of an engine: a model that an Ollama has loaded, a target that is down, one without samples."""
+"""Shown like the states of an engine: a model that an Ollama has loaded and whose requests are not seen, a target that is
+down, one without samples.
+"""
 
 STATES: Final[Mapping[str, ValueMapping]] = {
     IN_MEMORY: ValueMapping("In memory", "#3d71d9"),
@@ -75,7 +77,8 @@ def query_states() -> Mapping[str, str]:
     An engine that two exporters report in two states counts as in the more urgent one. A target that is down or unknown
     has no models; it is left out if it had other models within TARGET_LOOKBACK and none of the chosen ones.
     """
-    queries = {IN_MEMORY: f"{_CODES[IN_MEMORY]} * ({select_engines('llm_model_loaded')} == 1)"}
+    loaded = f"{select_engines('llm_model_loaded')} == 1\n    unless {select_engines('llm_saturation_state')}"
+    queries = {IN_MEMORY: f"{_CODES[IN_MEMORY]} * ({loaded})"}
     states = [state.value for state in _COLOURS]
     for index, state in enumerate(states):
         in_state = f"{select_engines('llm_saturation_state', state=state)} == 1"

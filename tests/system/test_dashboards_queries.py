@@ -11,6 +11,9 @@ from typing import Any, Final
 import pytest
 
 from dashboards.generate.states import STATE_CODES
+from phasewatch.analysis.advice.remedy import list_words
+from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends import list_handbooks
 from tests.support.dashboard_lint import (
     Json,
     choose,
@@ -54,6 +57,19 @@ EMPTY: Final[Mapping[tuple[str, str, str], str]] = {
         "A",
     ): "loads by users cannot be timed, and the probes here load nothing",
     ("phasewatch-saturation", "Objectives", "decode_tokens_per_second"): "no target here sets this objective",
+    **dict.fromkeys(
+        (
+            ("phasewatch-ollama", "Decode of users, one stream", "speed"),
+            ("phasewatch-ollama", "Decode of users, one stream", "ceiling"),
+            ("phasewatch-ollama", "Decode of users, throughput", "A"),
+            ("phasewatch-ollama", "Prefill of users, throughput", "A"),
+            ("phasewatch-ollama", "Requests at once", "running"),
+            ("phasewatch-ollama", "Requests at once", "streams"),
+            ("phasewatch-ollama", "Memory bandwidth used", "A"),
+            ("phasewatch-ollama", "Context of a running request", "A"),
+        ),
+        "the Ollama here is measured by probes alone",
+    ),
 }
 """Dashboard, panel and query that return nothing here, with the reason."""
 
@@ -275,3 +291,46 @@ def test_the_table_of_remedies_names_missed_objectives_with_and_without_a_queue(
     whole = {"interval": "1m", "input_series": series, "promql_expr_test": [test]}
     (tmp_path / "tests.yml").write_text(json.dumps({"rule_files": [], "tests": [whole]}))
     promtool("test", "rules", tmp_path / "tests.yml")
+
+
+def find_remedies(tmp_path: Path, series: Mapping[str, str], rows: Mapping[str, int], labels: str) -> None:
+    """Assert how many rows of the table of remedies have each set of some labels."""
+    (expr,) = (
+        target["expr"]
+        for panel, target in iterate_queries(BOARDS["phasewatch-saturation"])
+        if panel["title"] == "What to change"
+    )
+    samples = [{"labels": row, "value": count} for row, count in rows.items()]
+    test = {"expr": f"count by ({labels}) ({choose(expr)})", "eval_time": "0s", "exp_samples": samples}
+    inputs = [{"series": name, "values": value} for name, value in series.items()]
+    whole = {"interval": "1m", "input_series": inputs, "promql_expr_test": [test]}
+    (tmp_path / "tests.yml").write_text(json.dumps({"rule_files": [], "tests": [whole]}))
+    promtool("test", "rules", tmp_path / "tests.yml")
+
+
+@needs("promtool")
+def test_the_table_of_remedies_advises_each_server_in_its_own_settings(tmp_path: Path) -> None:
+    series, rows = {}, {}
+    for backend, handbook in list_handbooks().items():
+        labels = f'job="phasewatch", instance="pw", target="{backend}", backend="{backend}"'
+        series[f"llm_target_up{{{labels}}}"] = "1"
+        series[f'llm_saturation_state{{{labels}, model_name="m", engine="0", state="concurrency_limited"}}'] = "1"
+        series[f'llm_saturation_state{{{labels}, model_name="n", engine="0", state="healthy"}}'] = "1"
+        series[f'llm_objective_met{{{labels}, model_name="n", engine="0", objective="decode_tokens_per_second"}}'] = "0"
+        for advice in (handbook.states[SaturationState.CONCURRENCY_LIMITED], handbook.slow_stream):
+            words = json.dumps("\n".join(list_words(advice.change)))
+            rows[f'{{target="{backend}", change={words}}}'] = 1
+    find_remedies(tmp_path, series, rows, "target, change")
+
+
+@needs("promtool")
+def test_a_model_of_an_ollama_whose_requests_are_seen_is_shown_by_its_state_alone(tmp_path: Path) -> None:
+    labels = 'job="phasewatch", instance="pw", target="home", backend="ollama"'
+    series = {
+        f"llm_target_up{{{labels}}}": "1",
+        f'llm_model_loaded{{{labels}, model_name="seen"}}': "1",
+        f'llm_saturation_state{{{labels}, model_name="seen", state="idle"}}': "1",
+        f'llm_model_loaded{{{labels}, model_name="probed"}}': "1",
+    }
+    rows = {'{model_name="seen", state="idle"}': 1, '{model_name="probed", state="in_memory"}': 1}
+    find_remedies(tmp_path, series, rows, "model_name, state")

@@ -10,6 +10,7 @@ from dashboards.generate.boards.ollama.queries import (
     NO_MODEL_IN_MEMORY,
     select_ollama_models,
 )
+from dashboards.generate.boards.ollama.traffic import SOURCES
 from dashboards.generate.colours import DECODE_SHARE, GOOD, GREY, NEUTRAL, WARNING
 from dashboards.generate.model import RANGE, Column, Query, Stat, StateTimeline, Table, Thresholds, ValueMapping
 from dashboards.generate.queries import BY_MODEL, MODEL_LEGEND, MODEL_MATCHERS, select_models, select_targets
@@ -78,6 +79,7 @@ def build_models_in_memory() -> Table:
         Column("left", "Unloaded in", unit="s", width=110, mappings={str(KEEP_FOREVER_SECONDS): ValueMapping("never")}),
         Column("prefill", "Prefill tok/s", decimals=0, width=110),
         Column("decode", "Decode tok/s", decimals=1, width=110),
+        Column("source", "Measured on", width=110, mappings=SOURCES),
         Column("decode_share", "of its ceiling", unit="percentunit", decimals=0, width=110, thresholds=DECODE_SHARE),
         Column("probe", "Newest probe", width=120, mappings=PROBE_RESULTS),
         Column("age", "Newest numbers", unit="s", width=130),
@@ -87,7 +89,7 @@ def build_models_in_memory() -> Table:
         description=(
             "A row for each model in memory. On the GPU: green is all of it; yellow is a part, so that the CPU sets the pace; 0 % is a "
             "model on the CPU alone. Unloaded in: time left if nobody asks for it again; below 0 a request runs for longer than the "
-            "keep-alive. Speeds are those of the newest valid probe; an empty cell: none has answered yet, or the newest is too old. "
+            "keep-alive. Speeds are those of users' requests over the window, where they are seen, or of the newest valid probe; Measured on says which. An empty cell: nothing was decoded, or no probe has answered yet. "
             "Newest numbers: how long ago a probe last gave some."
         ),
         queries=(
@@ -99,6 +101,7 @@ def build_models_in_memory() -> Table:
             Query(select_ollama_models("llm_prefill_tokens_per_second"), ref_id="prefill"),
             Query(select_ollama_models("llm_decode_tokens_per_second"), ref_id="decode"),
             Query(select_ollama_models("llm_decode_ceiling_ratio", basis="read"), ref_id="decode_share"),
+            Query(select_models("llm_measurement_source", source="traffic"), ref_id="source"),
             Query(select_models("llm_probe_success"), ref_id="probe"),
             Query(LAST_SUCCESS_AGE_IN_MEMORY, ref_id="age"),
         ),

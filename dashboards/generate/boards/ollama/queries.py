@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.generate.queries import select_models
+from dashboards.generate.queries import BY_MODEL, select_models
 
 KEEP_FOREVER_SECONDS: Final = 3_000_000_000
 """Above this a model is kept for ever: the server then reports some 292 years."""
@@ -16,6 +16,12 @@ NO_PROBE: Final = "No probe answered in this time: they run for models in memory
 def select_ollama_models(name: str, **labels: str) -> str:
     """A metric that vLLM has too, once for each chosen model of an Ollama."""
     return select_models(name, backend="ollama", **labels)
+
+
+_FROM_TRAFFIC: Final = f"{select_models('llm_measurement_source', source='traffic')} == 1"
+TRAFFIC: Final = f"  and on ({BY_MODEL}) {_FROM_TRAFFIC}"
+PROBES: Final = f"  unless on ({BY_MODEL}) {_FROM_TRAFFIC}"
+"""Added to a query: only the models whose figures come from users' requests, or from probes."""
 
 
 _LAST_SUCCESS_AGE: Final = f"time() - {select_models('llm_probe_last_success_timestamp_seconds')}"

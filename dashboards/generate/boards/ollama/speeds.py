@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.generate.boards.ollama.queries import NO_PROBE, select_ollama_models
+from dashboards.generate.boards.ollama.queries import NO_PROBE, PROBES, select_ollama_models
 from dashboards.generate.model import TOKENS_PER_SECOND, Override, Query, TimeSeries
 from dashboards.generate.queries import MODEL_LEGEND
 
@@ -11,7 +11,7 @@ _NO_CEILING: Final = "No probe answered in this time, or no device is known: set
 
 def build_speeds() -> tuple[TimeSeries, ...]:
     """Decode, prefill and time to first token of each model."""
-    ceiling = select_ollama_models("llm_decode_ceiling_tokens_per_second", basis="read")
+    ceiling = _select_probed("llm_decode_ceiling_tokens_per_second", basis="read")
     return (
         TimeSeries(
             title="Decode, one stream",
@@ -21,7 +21,7 @@ def build_speeds() -> tuple[TimeSeries, ...]:
                 "Far below the ceiling: other users at the same time, or a device that is slowed down."
             ),
             queries=(
-                Query(select_ollama_models("llm_decode_tokens_per_second"), MODEL_LEGEND),
+                Query(_select_probed("llm_decode_tokens_per_second"), MODEL_LEGEND),
                 Query(ceiling, f"{MODEL_LEGEND} ceiling", ref_id="ceiling"),
             ),
             width=12,
@@ -42,7 +42,7 @@ def build_speeds() -> tuple[TimeSeries, ...]:
                 "are limited by the launch of each step and stay far lower. Needs the device, and for a model that is partly on the "
                 "CPU device.cpu_memory_bandwidth as well. Above 100 % a fact is wrong."
             ),
-            queries=(Query(select_ollama_models("llm_decode_ceiling_ratio", basis="read"), MODEL_LEGEND),),
+            queries=(Query(_select_probed("llm_decode_ceiling_ratio", basis="read"), MODEL_LEGEND),),
             width=12,
             height=8,
             unit="percentunit",
@@ -56,7 +56,7 @@ def build_speeds() -> tuple[TimeSeries, ...]:
                 "lower than usual: other users at the same time, or layers that went to the CPU. There is no ceiling of prefill for an "
                 "Ollama."
             ),
-            queries=(Query(select_ollama_models("llm_prefill_tokens_per_second"), MODEL_LEGEND),),
+            queries=(Query(_select_probed("llm_prefill_tokens_per_second"), MODEL_LEGEND),),
             width=12,
             height=8,
             unit=TOKENS_PER_SECOND,
@@ -69,7 +69,7 @@ def build_speeds() -> tuple[TimeSeries, ...]:
                 "Of the newest probe, a prompt of about 200 tokens, with its wait behind other requests; the load of a model is not in it. "
                 "Seconds beside a short prefill: it had to queue, as users do; raise OLLAMA_NUM_PARALLEL if there is memory for it."
             ),
-            queries=(Query(select_ollama_models("llm_time_to_first_token_mean_seconds"), MODEL_LEGEND),),
+            queries=(Query(_select_probed("llm_time_to_first_token_mean_seconds"), MODEL_LEGEND),),
             width=12,
             height=8,
             unit="s",
@@ -77,3 +77,8 @@ def build_speeds() -> tuple[TimeSeries, ...]:
             no_value=NO_PROBE,
         ),
     )
+
+
+def _select_probed(name: str, **labels: str) -> str:
+    """A metric of the models whose figures come from probes."""
+    return f"{select_ollama_models(name, **labels)}\n{PROBES}"

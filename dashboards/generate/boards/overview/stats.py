@@ -30,7 +30,7 @@ def build_stats() -> tuple[Stat, ...]:
         Stat(
             title="Decode",
             description=(
-                "Tokens after the first of each answer per second, all streams of all servers together. Decode is limited "
+                "Tokens after the first of each answer per second (of a llama-server with the first), all streams of all servers together. Decode is limited "
                 "by memory bandwidth. How fast one stream is, and how near that is to the ceiling, is in the table."
             ),
             queries=(Query(f"sum({select_engines('llm_decode_throughput_tokens_per_second')})"),),

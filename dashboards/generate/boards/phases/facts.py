@@ -43,30 +43,30 @@ class _Gap:
     remedy: str
 
 
-_VLLM: Final = select_engines("llm_saturation_state")
+_ENGINES: Final = f'max by ({BY_ENGINE}) (llm_saturation_state{{{ENGINE_MATCHERS}, backend!="ollama"}})'
 _OLLAMA: Final = f"({select_models('llm_model_loaded')} == 1)"
 _OLLAMA_WEIGHTS: Final = select_models("llm_weight_bytes", backend="ollama")
 _GAPS: Final = (
     _Gap(
-        _VLLM,
+        _ENGINES,
         select_engines("llm_device_memory_bandwidth_bytes_per_second"),
         "Memory bandwidth: no MBU, no decode ceiling",
         "device: {name: NVIDIA L40S}, or {memory_bandwidth: 864GB/s}",
     ),
     _Gap(
-        _VLLM,
+        _ENGINES,
         select_engines("llm_device_flops_per_second"),
         "Operations per second: no MFU, no prefill ceiling",
         "device: {name: NVIDIA L40S} and model: {path: /models/...}, or device: {flops: 362TFLOPS}",
     ),
     _Gap(
-        _VLLM,
+        _ENGINES,
         select_engines("llm_weight_bytes"),
         "Weights: no ceilings, no MBU",
         "model: {path: /models/...}, or {weights: 16.06GB}",
     ),
     _Gap(
-        _VLLM,
+        _ENGINES,
         select_engines("llm_kv_cache_bytes_per_token"),
         "KV cache per token: no MBU, no decode ceiling of basis read",
         "model: {path: /models/...}, or {kv_cache_bytes_per_token: 131072B}",
@@ -81,7 +81,7 @@ _GAPS: Final = (
         select_engines("llm_kv_cache_usage_ratio"),
         select_engines("llm_kv_cache_capacity_tokens"),
         "Size of the KV cache: no MBU, no decode ceiling of basis read",
-        "No key: the server does not tell it. Start vLLM with --enable-mfu-metrics, and it counts MBU itself",
+        "No key: the server does not report it. Start vLLM with --enable-mfu-metrics, and it counts MBU itself",
     ),
     _Gap(
         f"({_OLLAMA} and {_OLLAMA_WEIGHTS})",
@@ -96,7 +96,7 @@ _GAPS: Final = (
         "No key: an Ollama tells them itself. The log of PhaseWatch says why not (msg=model)",
     ),
 )
-_NO_ENGINE_OR_MODEL: Final = f"absent({_VLLM}\n    or {_OLLAMA})"
+_NO_ENGINE_OR_MODEL: Final = f"absent({_ENGINES}\n    or {_OLLAMA})"
 _TARGETS_UP: Final = f"({select_targets('llm_target_up')} == 1)"
 _NO_ENGINES: Final = (
     _Gap(
@@ -109,7 +109,7 @@ _NO_ENGINES: Final = (
         f"{_NO_ENGINE_OR_MODEL}\n    and on () {_TARGETS_UP}",
         "",
         "No such engine answers and no such model is in memory, so nothing can be said",
-        "No key. Of an Ollama there are facts while a model is in memory; of a vLLM, once it tells of its engines",
+        "No key. An Ollama has facts while a model is in memory; another server, once it shows its engines",
     ),
 )
 """Rows for the case that there is no engine at all: an empty table would look as if nothing were missing."""
@@ -125,7 +125,7 @@ def build_facts() -> Table:
             "model of the configuration beat what was found."
         ),
         queries=(
-            Query(_VLLM, ref_id="engines"),
+            Query(_ENGINES, ref_id="engines"),
             Query(_OLLAMA, ref_id="models"),
             Query(f"max by ({BY_ENGINE}, device, count) ({_select_with_labels('llm_device_info')})", ref_id="devices"),
             Query(

@@ -135,6 +135,6 @@ def build_requests() -> tuple[TimeSeries, ...]:
             minimum=0,
             stacked=True,
             overrides=tuple(shade_query(source, colour) for source, (_, colour) in _SOURCES.items()),
-            no_value="No vLLM answered, or one that does not say where they come from",
+            no_value="No server answered that reports where they come from",
         ),
     )

@@ -82,7 +82,7 @@ def build_speeds() -> tuple[TimeSeries, ...]:
         _build_time_series(
             "Decode, throughput",
             (
-                "Tokens after the first of each answer per second, all streams together. Good: it grows with the streams. If "
+                "Tokens after the first of each answer per second, all streams together; of a llama-server with the first. Good: it grows with the streams. If "
                 "it stands still while they grow, the device is at its limit and each stream only gets slower."
             ),
             "llm_decode_throughput_tokens_per_second",
@@ -156,7 +156,7 @@ def build_context() -> tuple[TimeSeries, ...]:
             "llm_context_tokens",
             unit="suffix: tok",
             width=8,
-            no_value="Nothing ran, or the server does not tell its KV cache",
+            no_value="Nothing ran, or the server does not report its KV cache",
         ),
         TimeSeries(
             title="Bytes that a step reads",

@@ -1,12 +1,12 @@
 """Saturation: the advice for the state of each engine, and for all states."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from dashboards.generate.model import Text
-from dashboards.generate.queries import BY_ENGINE, ENGINE_MATCHERS
+from dashboards.generate.queries import BY_ENGINE, ENGINE_MATCHERS, TARGET_MATCHERS
 from dashboards.generate.states import (
     ALSO_SLOW_FIRST_TOKEN,
     ALSO_SLOW_TOKENS,
@@ -21,12 +21,12 @@ from dashboards.generate.states import (
     query_queued,
     query_states,
 )
+from phasewatch.analysis.advice.handbook import Handbook
 from phasewatch.analysis.advice.remedy import Advice, Known, Remedy, list_applicable, list_words
 from phasewatch.analysis.objectives import Objective
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.backends.vllm.complaint_advice import SLOW_FIRST_TOKEN as FIRST_TOKEN
-from phasewatch.backends.vllm.complaint_advice import SLOW_STREAM
-from phasewatch.backends.vllm.state_advice import ADVICE, ASLEEP
+from phasewatch.backends import list_handbooks
+from phasewatch.backends.vllm import VLLM
 
 _NO_CHANGE: Final = "Nothing to change."
 _NOTHING_TO_AVOID: Final = "\N{EN DASH}"
@@ -48,35 +48,50 @@ _OTHERS: Final = {
     ),
     IN_MEMORY: Advice(
         STATES[IN_MEMORY].text,
-        "An Ollama has this model in memory. It does not report what waits.",
+        "An Ollama has this model in memory, and requests of users are not seen: only probes measure it.",
         (Remedy("See the board Ollama."),),
     ),
 }
 """Advice for entries of STATES that are not states of an engine."""
 
 
-def _join_complaints() -> Advice:
+def _join_complaints(stream: Advice, first_token: Advice) -> Advice:
     """Both complaints, without what would make slow tokens slower; one remedy that helps at once is enough."""
-    late = list_applicable(FIRST_TOKEN.change, Known(conditions=SLOW_STREAM.holds))
+    late = list_applicable(first_token.change, Known(conditions=stream.holds))
     return Advice(
         "",
-        f"{SLOW_STREAM.meaning} {FIRST_TOKEN.meaning}",
-        (*SLOW_STREAM.change, *(remedy for remedy in late if not remedy.at_once)),
-        (*SLOW_STREAM.avoid, *FIRST_TOKEN.avoid),
+        f"{stream.meaning} {first_token.meaning}",
+        (*stream.change, *(remedy for remedy in late if not remedy.at_once)),
+        (*stream.avoid, *first_token.avoid),
     )
 
 
-_COMPLAINTS: Final[Mapping[str, Advice]] = {
-    symptom: replace(advice, title=SYMPTOMS[symptom].text)
-    for symptom, advice in {
-        SLOW_TOKENS: SLOW_STREAM,
-        SLOW_FIRST_TOKEN: FIRST_TOKEN,
-        SLOW_BOTH: _join_complaints(),
-        ALSO_SLOW_TOKENS: SLOW_STREAM,
-        ALSO_SLOW_FIRST_TOKEN: FIRST_TOKEN,
-    }.items()
+def _list_complaints(handbook: Handbook) -> Mapping[str, Advice]:
+    """Advice for an engine that misses an objective: without a queue in place of the state's, else beside it."""
+    stream, first_token = handbook.slow_stream, handbook.slow_first_token
+    complaints = {SLOW_TOKENS: stream, ALSO_SLOW_TOKENS: stream}
+    if first_token is not None:
+        complaints |= {
+            SLOW_FIRST_TOKEN: first_token,
+            SLOW_BOTH: _join_complaints(stream, first_token),
+            ALSO_SLOW_FIRST_TOKEN: first_token,
+        }
+    return {symptom: replace(advice, title=SYMPTOMS[symptom].text) for symptom, advice in complaints.items()}
+
+
+def _list_advice(handbook: Handbook) -> Mapping[str, Advice]:
+    """Advice by state and symptom."""
+    return {**{state.value: advice for state, advice in handbook.states.items()}, **_list_complaints(handbook)}
+
+
+_DEFAULT: Final = _list_advice(VLLM.handbook)
+_OTHER_SERVERS: Final = {
+    name: _list_advice(handbook) for name, handbook in list_handbooks().items() if name != VLLM.name
 }
-"""Advice for an engine that misses an objective: without a queue in place of the state's, else beside it."""
+"""Advice for other kinds of servers by their backend's name, and in it by state and symptom."""
+
+_TITLES: Final = {"llamacpp": "States of a llama-server and what to do", "ollama": "States of an Ollama and what to do"}
+"""Titles of the panels with all the advice for other kinds of servers."""
 
 
 def _list_changes(advice: Advice) -> tuple[str, ...]:
@@ -99,19 +114,40 @@ def query_advice() -> str:
 
     Value mappings would not do: Grafana sizes table rows by the values and not by the texts that replace them.
     """
-    by_state = {**{state.value: advice for state, advice in ADVICE.items()}, **_OTHERS, **_COMPLAINTS}
     parts = [
-        _label_advice(expr, condition, by_state[condition])
+        part
         for state, whole in query_states().items()
         for condition, expr in (
             _split_by_objectives(whole) if state == SaturationState.HEALTHY else {state: whole}
         ).items()
+        for part in _split_by_server(expr, condition)
     ]
     parts += [
-        _label_advice(f"({query_queued()}\n    and on ({BY_ENGINE}) {missed})", symptom, by_state[symptom])
+        part
         for symptom, missed in ((ALSO_SLOW_TOKENS, _SLOW_TOKENS), (ALSO_SLOW_FIRST_TOKEN, _SLOW_FIRST_TOKEN))
+        for part in _split_by_server(f"({query_queued()}\n    and on ({BY_ENGINE}) {missed})", symptom)
     ]
     return "sort_desc(" + "\n  or ".join(parts) + ")"
+
+
+def _split_by_server(expr: str, condition: str) -> Iterator[str]:
+    """PromQL for the engines in a condition with their advice as labels, apart for each kind of server with its own."""
+    if condition in _OTHERS:
+        yield _label_advice(expr, condition, _OTHERS[condition])
+        return
+    own = {
+        name: table[condition]
+        for name, table in _OTHER_SERVERS.items()
+        if table.get(condition, _DEFAULT[condition]) != _DEFAULT[condition]
+    }
+    rest = f"({expr}\n    unless on (target) {_select_servers('|'.join(own))})" if own else expr
+    yield _label_advice(rest, condition, _DEFAULT[condition])
+    for name, advice in own.items():
+        yield _label_advice(f"({expr}\n    and on (target) {_select_servers(name)})", condition, advice)
+
+
+def _select_servers(backends: str) -> str:
+    return f'group by (target) (llm_target_up{{{TARGET_MATCHERS}, backend=~"{backends}"}})'
 
 
 def _split_by_objectives(no_queue: str) -> Mapping[str, str]:
@@ -144,17 +180,25 @@ def _label_advice(expr: str, state: str, advice: Advice) -> str:
     return expr
 
 
-def build_advice() -> Text:
-    """The advice for every state, the most urgent first."""
-    urgent_first = [ADVICE[SaturationState(state)] for state in reversed(tuple(STATES)) if state not in _OTHERS]
-    symptoms = [_COMPLAINTS[SLOW_TOKENS], _COMPLAINTS[SLOW_FIRST_TOKEN]]
-    rows = [_format_table_row(advice) for advice in (*urgent_first, ASLEEP, *symptoms)]
+def build_advice() -> tuple[Text, ...]:
+    """The advice for every state, the most urgent first, for a vLLM and for each other kind of server."""
+    asleep = (VLLM.handbook.asleep,) if VLLM.handbook.asleep is not None else ()
+    return (
+        _build_text("All states and what to do", _DEFAULT, asleep, height=48),
+        *(_build_text(_TITLES[name], table, (), height=24) for name, table in _OTHER_SERVERS.items()),
+    )
+
+
+def _build_text(title: str, table: Mapping[str, Advice], others: tuple[Advice, ...], *, height: int) -> Text:
+    urgent_first = [table[state] for state in reversed(tuple(STATES)) if state in table]
+    symptoms = [table[symptom] for symptom in (SLOW_TOKENS, SLOW_FIRST_TOKEN) if symptom in table]
+    rows = [_format_table_row(advice) for advice in (*urgent_first, *others, *symptoms)]
     head = "| State | What it means | What to change | What not to do |\n|---|---|---|---|\n"
     return Text(
-        title="All states and what to do",
+        title=title,
         description="The words of docs/saturation.md. The most urgent state is first; of several that hold, it is the one shown.",
         width=24,
-        height=48,
+        height=height,
         content=head + "\n".join(rows) + "\n",
     )
 

@@ -34,7 +34,7 @@ def build_saturation() -> Dashboard:
         Row("Queue", build_queue()),
         Row("KV cache", build_cache()),
         Row("States", build_states()),
-        Row("Advice", (build_advice(),), collapsed=True),
+        Row("Advice", build_advice(), collapsed=True),
     )
 
 
@@ -44,8 +44,8 @@ def _build_timeline() -> StateTimeline:
         description=(
             "Why requests wait, if they do. Green is no queue and grey idle; whether users are served well is below, under "
             "Objectives. Yellow (slots), blue (prefill), orange (KV cache) and teal (deferred) are queues with different "
-            "causes and opposite remedies; red shades lose work or answers. A gap: not known. An Ollama does not report "
-            "what waits and is not here."
+            "causes and opposite remedies; red shades lose work or answers. A gap: not known. An Ollama is "
+            "here where its users' requests are seen; what waits in its own queue is not."
         ),
         queries=(Query(query_state_codes(), ENGINE_LEGEND),),
         width=24,
@@ -75,7 +75,7 @@ def _build_objectives() -> StateTimeline:
         width=24,
         height=8,
         mappings=MET,
-        no_value="No traffic in this time, or no vLLM",
+        no_value="No traffic in this time, or no latencies are known",
         link_to=PHASES,
     )
 

@@ -26,7 +26,7 @@ from dashboards.generate.states import STATES
 from dashboards.generate.thresholds import read_threshold
 from phasewatch.analysis.saturation import SaturationState
 
-_NO_CAPACITY: Final = "The server does not tell the size of its KV cache"
+_NO_CAPACITY: Final = "The server does not report the size of its KV cache"
 _CAPACITY: Final = "capacity"
 _STALL_SECONDS: Final = read_threshold("token_stall_seconds")
 _GROWTH: Final = read_threshold("requests_waiting_growth_per_second")
@@ -55,7 +55,7 @@ def build_queue() -> tuple[TimeSeries, ...]:
             overrides=(
                 Override({"custom.axisSoftMin": -2 * _GROWTH, "custom.axisSoftMax": 2 * _GROWTH}, by_regexp=ALL_FIELDS),
             ),
-            no_value="Not known before the second scrape of a vLLM",
+            no_value="Not known before the second scrape, or the server does not report what waits",
         ),
         _build_time_series(
             "Most requests waiting",
@@ -210,7 +210,7 @@ def build_states() -> tuple[TimeSeries, ...]:
             ),
             show_thresholds=True,
             overrides=tuple(_colour_engines(state) for state in _HIDDEN_STATES),
-            no_value="None of the three in this time, or no vLLM",
+            no_value="None of the three in this time, or no server with engines",
         ),
     )
 
