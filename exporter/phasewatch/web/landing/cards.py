@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from phasewatch.analysis.advice.diagnosis import Diagnosis, Figures, describe_advice, diagnose
-from phasewatch.analysis.saturation import SaturationState
+from phasewatch.analysis.saturation import CALM, SaturationState
 from phasewatch.backends import find_backend
 from phasewatch.backends.ollama.advice import FINDINGS
-from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.snapshot.target import TargetSnapshot
@@ -86,8 +86,10 @@ def render_card(card: Card, moment: Moment, card_count: int) -> Iterator[str]:
     yield from render_phase_bars(engine, model, find_backend(target.backend))
     yield '</div><div class="part">'
     if model is None:
-        yield from _render_figures(engine)
+        yield from _render_figures(engine, timed=find_backend(target.backend).handbook.slow_first_token is not None)
     else:
+        if engine.measurement_source is MeasurementSource.TRAFFIC:
+            yield from _render_figures(engine, timed=False)
         yield from _render_residency(model, engine, moment, probed=card.probed)
     if card.track is not None:
         yield from _render_trends(engine, card.track)
@@ -97,20 +99,20 @@ def render_card(card: Card, moment: Moment, card_count: int) -> Iterator[str]:
 
 
 def _diagnose_card(card: Card) -> Diagnosis | None:
-    """Diagnose an engine: why requests wait and what users notice, or, for Ollama, which does not expose its queue,
-    what makes it slow.
-    """
+    """Diagnose an engine: why requests wait and what users notice, or else, for Ollama, what makes it slow."""
     engine, model = card.engine, card.model
-    if engine.state is not None:
+    is_partial = model is not None and model.gpu_ratio is not None and 0 < model.gpu_ratio < 1
+    if engine.state is not None and not (is_partial and engine.state in CALM):
         figures = Figures(engine.objectives, engine.latencies, engine.phases, engine.load)
         handbook = find_backend(card.target.backend).handbook
         return diagnose(handbook, engine.state, figures, asleep=engine.asleep, version=card.target.facts.version)
-    is_partial = model is not None and model.gpu_ratio is not None and 0 < model.gpu_ratio < 1
     return describe_advice(FINDINGS["partial_offload"]) if is_partial else None
 
 
 def _choose_tone(engine: EngineSnapshot, diagnosis: Diagnosis | None) -> str:
     """Choose the CSS class that colours a card. The colour repeats what the title says in words."""
+    if diagnosis is not None and diagnosis.title == FINDINGS["partial_offload"].title:
+        return "limited"
     if diagnosis is None or engine.state is SaturationState.IDLE:
         return "quiet"
     if engine.state is SaturationState.HEALTHY:
@@ -125,16 +127,25 @@ def _compute_id(card: Card) -> str:
     return "m" + blake2s(names.encode(errors="surrogatepass"), digest_size=6).hexdigest()
 
 
-def _render_figures(engine: EngineSnapshot) -> Iterator[str]:
+def _render_figures(engine: EngineSnapshot, *, timed: bool) -> Iterator[str]:
+    """Render throughputs, and latencies if the kind of server times the tokens of requests, else what runs at once."""
     latencies, phases = engine.latencies, engine.phases
+    of_tokens = [
+        ("First token, p50", format_quantile(latencies.time_to_first_token, 0.5)),
+        ("Inter-token, p99", format_quantile(latencies.inter_token, 0.99)),
+        ("Since last token", _format_seconds(engine.token_stall_seconds, 1)),
+        ("Room for more requests", format_number(engine.load.kv_cache_headroom_requests, 0)),
+    ]
+    at_once = [
+        ("Streams in decode", format_number(phases.decode_streams, 1)),
+        ("Context of a request", _format_tokens(engine.load.context_tokens)),
+        ("Since last token", _format_seconds(engine.token_stall_seconds, 1)),
+    ]
     yield from _render_list(
         [
             ("Prefill, server", format_rate(phases.prefill_throughput_tokens_per_second)),
             ("Decode, server", format_rate(phases.decode_throughput_tokens_per_second)),
-            ("First token, p50", format_quantile(latencies.time_to_first_token, 0.5)),
-            ("Inter-token, p99", format_quantile(latencies.inter_token, 0.99)),
-            ("Since last token", _format_seconds(engine.token_stall_seconds, 1)),
-            ("Room for more requests", format_number(engine.load.kv_cache_headroom_requests, 0)),
+            *(of_tokens if timed else at_once),
         ],
         titles={
             "Room for more requests": (
@@ -142,6 +153,10 @@ def _render_figures(engine: EngineSnapshot) -> Iterator[str]:
             )
         },
     )
+
+
+def _format_tokens(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{format_number(value, 0)} tokens"
 
 
 def _format_seconds(value: float | None, digits: int = 3) -> str:
@@ -220,7 +235,7 @@ def _format_minutes(span: int) -> str:
 
 
 def _render_residency(model: ModelSnapshot, engine: EngineSnapshot, moment: Moment, *, probed: bool) -> Iterator[str]:
-    """Render where Ollama keeps a model, until when, and the results of its probes; it does not expose its queue."""
+    """Render where Ollama keeps a model, until when, and the results of its probes."""
     share = format_percent(model.gpu_ratio)
     if model.gpu_ratio is not None:
         yield f'<div class="phase"><p class="what"><span>On the GPU</span><b>{share}</b></p>'
@@ -230,18 +245,24 @@ def _render_residency(model: ModelSnapshot, engine: EngineSnapshot, moment: Mome
     first_token = engine.latencies.time_to_first_token.mean
     newest = result if probed else "off"
     size = UNKNOWN if model.bytes is None else f"{format_number(model.bytes / 1e9, 2)} GB"
-    context = model.context_length_tokens
     yield from _render_list(
         [
             ("First token", _format_seconds(first_token)),
             ("In memory", size),
-            ("Context", UNKNOWN if context is None else f"{format_number(context, 0)} tokens"),
+            ("Context", _format_tokens(model.context_length_tokens)),
             ("Unloads", format_expiry(model.expiry, moment.wall)),
             ("Probes", str(probe.probes)),
             ("Newest probe", newest),
-            ("Measured", format_age(probe.last_success if _is_measured(engine) else None, moment.wall)),
+            ("Measured", _describe_measurement(engine, probe, moment)),
         ]
     )
+
+
+def _describe_measurement(engine: EngineSnapshot, probe: ProbeRecord, moment: Moment) -> str:
+    """What the figures come from: users' requests, or the newest probe by its age."""
+    if engine.measurement_source is MeasurementSource.TRAFFIC:
+        return "users' requests"
+    return format_age(probe.last_success if _is_measured(engine) else None, moment.wall)
 
 
 def _is_measured(engine: EngineSnapshot) -> bool:

@@ -85,7 +85,8 @@ def _render_models(targets: Sequence[TargetSnapshot], context: RenderContext) ->
     for card in cards:
         yield from render_card(card, context.moment, len(cards))
     yield '</div><p class="note">A dash stands for a number that is not known now. '
-    yield "Speeds and latencies cover the target's window; an Ollama's are those of the newest probes.</p></section>"
+    yield "Speeds and latencies cover the target's window; an Ollama's are those of users' requests where these are "
+    yield "seen, otherwise of the newest probes: its card says which.</p></section>"
 
 
 def _list_cards(target: TargetSnapshot, context: RenderContext) -> Iterator[Card]:

@@ -11,7 +11,7 @@ from phasewatch.analysis.samples import EngineKey
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.backends.ollama.advice import FINDINGS
 from phasewatch.backends.vllm.state_advice import ADVICE, ASLEEP
-from phasewatch.snapshot.engine import EngineSnapshot
+from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 from phasewatch.snapshot.models import ModelSnapshot
 from phasewatch.snapshot.probes import ProbeRecord
 from phasewatch.web.landing.cards import MANY_CARDS, Card, render_card
@@ -249,6 +249,37 @@ def test_unknown_numbers_have_no_age() -> None:
         (EngineSnapshot(KNOWN.key, latencies=Latencies(Distribution(mean=1.0))), True),
     ):
         assert (shown(replace(ollama(), engine=engine)).figures()["Measured"] != DASH) == aged, engine
+
+
+def test_a_model_of_an_ollama_whose_requests_are_seen_is_shown_with_what_users_get() -> None:
+    phases = Phases(decode_throughput_tokens_per_second=61.5, decode_streams=1.9)
+    engine = EngineSnapshot(KNOWN.key, phases, measurement_source=MeasurementSource.TRAFFIC)
+    figures = shown(replace(ollama(), engine=engine)).figures()
+    assert figures["Measured"] == "users' requests"
+    assert (figures["Decode, server"], figures["Streams in decode"]) == ("61.5 tok/s", "1.9")
+    assert "Decode, server" not in shown(ollama()).figures()
+
+
+def test_a_server_that_does_not_time_tokens_is_shown_without_their_latencies() -> None:
+    names = [*shown(replace(vllm(KNOWN), target=replace(UP, backend="llamacpp"))).figures()]
+    assert names == [
+        "Prefill, server",
+        "Decode, server",
+        "Streams in decode",
+        "Context of a request",
+        "Since last token",
+    ]
+
+
+def test_a_model_partly_on_the_cpu_is_advised_about_that_while_no_queue_needs_advice() -> None:
+    for state, partial in (
+        (None, True),
+        (SaturationState.IDLE, True),
+        (SaturationState.HEALTHY, True),
+        (SaturationState.STUCK, False),
+    ):
+        card = shown(replace(ollama(gpu_ratio=0.82), engine=EngineSnapshot(KNOWN.key, state=state)))
+        assert (card.texts("p", "state") == [FINDINGS["partial_offload"].title]) == partial, state
 
 
 def test_a_model_that_is_partly_on_the_cpu_gets_advice_about_that() -> None:
