@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from phasewatch.backends.llamacpp import LLAMACPP
 from tests.support.compose_closed import excesses
 from tests.support.compose_file import Stack, only
 
@@ -196,7 +197,11 @@ def _targets(stack: Stack) -> Iterator[str]:
     text = stack.text("deploy/compose/phasewatch.yml")
     targets = yaml.safe_load(text)["targets"]
     (outside,) = (entry.partition(":")[0] for entry in stack.services["exporter"]["extra_hosts"])
-    ports = {"vllm": stack.published("vllm")[2], "ollama": stack.published("ollama")[2]}
+    ports = {
+        "vllm": stack.published("vllm")[2],
+        "ollama": stack.published("ollama")[2],
+        "llamacpp": str(urlsplit(LLAMACPP.rules.default_url or "").port),  # on the host alone
+    }
     for target in targets:
         yield from _differ(
             target["name"],
