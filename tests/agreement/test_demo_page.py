@@ -1,11 +1,11 @@
 """docs/demo.md lists the acts, figures and flags that the demo has, and nothing else."""
 
 from phasewatch.base import units
+from phasewatch.demo.common.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
 from phasewatch.demo.ollama import demo_models as ollama_models
 from phasewatch.demo.ollama import users as ollama_users
 from phasewatch.demo.prometheus import DEFAULT_PORT as PROMETHEUS_PORT
 from phasewatch.demo.run import OLLAMA_NAME, PROBE_BUDGET, PROBE_INTERVAL, VLLM_INTERVAL, VLLM_NAME
-from phasewatch.demo.vllm.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE
 from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, METRICS_TO_WATCH
 from phasewatch.demo.vllm.simulation import DEVICE, SETTINGS
 from tests.support.command_line import flags_of

@@ -12,13 +12,13 @@ from phasewatch.backends.vllm.metric_names import METRIC_NAMES
 from phasewatch.backends.vllm.scraper import resolve_vllm_devices
 from phasewatch.backends.vllm.totals import PAGE_RULES
 from phasewatch.config.settings import DeviceSettings, ServerSettings, Target
+from phasewatch.demo.common.roofline import build_roofline
+from phasewatch.demo.common.workload import Workload, WorkloadGenerator
 from phasewatch.demo.vllm.engine import Engine
 from phasewatch.demo.vllm.ledger import EngineStep
 from phasewatch.demo.vllm.page import VERSION, render_metrics
-from phasewatch.demo.vllm.roofline import build_roofline
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
-from phasewatch.demo.vllm.workload import Workload, WorkloadGenerator
 from phasewatch.models.sources.folder import read_folder_costs
 from phasewatch.snapshot.engine import EngineSnapshot
 from phasewatch.snapshot.health import ScrapeTiming

@@ -22,6 +22,7 @@ from phasewatch.base.log import get_logger
 from phasewatch.config.resolve import load_config
 from phasewatch.demo import prometheus
 from phasewatch.demo.clock import SuspendAwareClock, read_boot_clock
+from phasewatch.demo.common.acts import Act
 from phasewatch.demo.ollama import demo_models
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.users import OllamaWithUsers
@@ -35,7 +36,7 @@ from phasewatch.demo.servers import (
     serve_all,
 )
 from phasewatch.demo.vllm import simulation
-from phasewatch.demo.vllm.script import CYCLE_SECONDS, METRICS_TO_WATCH, Act
+from phasewatch.demo.vllm.script import CYCLE_SECONDS, METRICS_TO_WATCH
 from phasewatch.demo.vllm.simulation import SimulatedVllm
 from phasewatch.web.security import WebConfig
 

@@ -13,7 +13,7 @@ from prometheus_client.registry import CollectorRegistry
 from phasewatch.analysis.samples import EngineKey
 from phasewatch.backends.page_state import PageState, build_snapshot
 from phasewatch.base.errors import Reason
-from phasewatch.demo.vllm.workload import Workload
+from phasewatch.demo.common.workload import Workload
 from phasewatch.metrics.collector import ENGINE_METRICS, TABLE, SnapshotCollector, build_target_families
 from phasewatch.metrics.descriptor import Metric, SelfStatus
 from phasewatch.metrics.engine import LATENCY_METRICS, LOAD_METRICS, PHASE_METRICS

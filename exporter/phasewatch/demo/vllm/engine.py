@@ -3,12 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from phasewatch.demo.common.roofline import Roofline, StepCost, StepWork
+from phasewatch.demo.common.workload import WorkloadGenerator
 from phasewatch.demo.vllm.counters import Counters
 from phasewatch.demo.vllm.ledger import EngineStep, FinishedRequest, FirstToken, TruthLedger
-from phasewatch.demo.vllm.roofline import Roofline, StepCost, StepWork
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence, StepPart
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
-from phasewatch.demo.vllm.workload import WorkloadGenerator
 
 
 @dataclass(frozen=True, slots=True)

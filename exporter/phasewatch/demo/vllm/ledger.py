@@ -4,12 +4,9 @@ Events are recorded when they happen, not when the server counts them: prompt to
 as they occur, latencies as clients observe them.
 """
 
-from collections import deque
 from dataclasses import dataclass
-from typing import Final
 
-KEPT_SECONDS: Final = 90.0
-"""How far back the ledger goes: a window of a minute, with some margin."""
+from phasewatch.demo.common.step_ledger import StepLedger
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +72,5 @@ class EngineStep:
     finished: tuple[FinishedRequest, ...] = ()
 
 
-class TruthLedger:
-    """The steps of the last `KEPT_SECONDS`."""
-
-    def __init__(self) -> None:
-        self._steps: deque[EngineStep] = deque()
-
-    def record(self, step: EngineStep) -> None:
-        """Add a completed step."""
-        self._steps.append(step)
-        while self._steps[0].end < step.end - KEPT_SECONDS:
-            self._steps.popleft()
-
-    def select_between(self, start: float, end: float) -> tuple[EngineStep, ...]:
-        """The steps that ended in (start, end]."""
-        return tuple(step for step in self._steps if start < step.end <= end)
+TruthLedger = StepLedger[EngineStep]
+"""The steps of the last `KEPT_SECONDS`."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from phasewatch.demo.common.workload import Request
 from phasewatch.demo.vllm.blocks import BlockKey, BlockPool
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
-from phasewatch.demo.vllm.workload import Request
 
 
 @dataclass(slots=True, eq=False)

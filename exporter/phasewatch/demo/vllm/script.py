@@ -1,35 +1,11 @@
 """The script of the simulated vLLM: a cycle of a few minutes that visits every saturation state."""
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import Final
 
 from phasewatch.analysis.saturation import SaturationState
-from phasewatch.demo.vllm.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """A part of the cycle. All of its users disconnect at its end.
-
-    Attributes:
-        name: short name, shown in the log.
-        seconds: its duration.
-        state: the state that PhaseWatch must show, at least in the second half of the act.
-        about: one sentence that explains what happens.
-        workloads: the users during the act.
-        paused: whether the server is paused.
-    """
-
-    name: str
-    seconds: float
-    state: SaturationState
-    about: str
-    workloads: tuple[Workload, ...] = ()
-    paused: bool = False
-
+from phasewatch.demo.common.acts import Act, find_act_in
+from phasewatch.demo.common.workload import Workload
 
 _CHAT: Final = Workload(
     users=8, think_seconds=3.0, prompt=(250, 900), output=(80, 350), max_tokens=350, shared_prefix=192
@@ -134,8 +110,4 @@ METRICS_TO_WATCH: Final[Mapping[SaturationState, tuple[str, ...]]] = {
 
 def find_act(position: float) -> tuple[Act, float]:
     """The act at a position, and the position at which it ends, both in seconds since the beginning of a cycle."""
-    cycles, offset = divmod(position, CYCLE_SECONDS)
-    start = cycles * CYCLE_SECONDS
-    ends = tuple(accumulate(act.seconds for act in CYCLE))
-    index = bisect_right(ends, offset)
-    return CYCLE[index], start + ends[index]
+    return find_act_in(CYCLE, position)

@@ -5,13 +5,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from phasewatch.demo.common.acts import Act
+from phasewatch.demo.common.roofline import build_roofline
+from phasewatch.demo.common.workload import WorkloadGenerator
 from phasewatch.demo.vllm.engine import Engine
 from phasewatch.demo.vllm.ledger import TruthLedger
 from phasewatch.demo.vllm.page import VERSION, build_model_list, build_server_info, render_metrics
-from phasewatch.demo.vllm.roofline import build_roofline
-from phasewatch.demo.vllm.script import Act, find_act
+from phasewatch.demo.vllm.script import find_act
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
-from phasewatch.demo.vllm.workload import WorkloadGenerator
 from phasewatch.scrape.http import Response
 
 DEVICE: Final = "NVIDIA L40S"

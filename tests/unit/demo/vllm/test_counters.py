@@ -2,10 +2,10 @@
 
 import pytest
 
+from phasewatch.demo.common.workload import Request, Workload
 from phasewatch.demo.vllm.counters import Counters, HistogramCounts, build_families
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
-from phasewatch.demo.vllm.workload import Request, Workload
 
 SETTINGS = SimulatedVllmSettings()
 WORKLOAD = Workload(prompt=(1, 1), output=(1, 1), max_tokens=1)

@@ -10,9 +10,9 @@ import pytest
 
 from phasewatch.analysis.ceiling import RateSource
 from phasewatch.analysis.quantiles import QUANTILES
-from phasewatch.demo.vllm.roofline import build_roofline
+from phasewatch.demo.common.roofline import build_roofline
+from phasewatch.demo.common.workload import Workload
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
-from phasewatch.demo.vllm.workload import Workload
 from phasewatch.snapshot.engine import EngineSnapshot
 from tests.support.simulated_vllm import SETTINGS, SimulatedServer, WindowTruth, build_target, scrape, simulate
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from phasewatch.demo.vllm.workload import Workload
+from phasewatch.demo.common.workload import Workload
 from phasewatch.snapshot.engine import EngineSnapshot
 from tests.support.simulated_vllm import SETTINGS, SimulatedServer, build_target, scrape, simulate
 

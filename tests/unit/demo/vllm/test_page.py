@@ -9,6 +9,7 @@ from dataclasses import replace
 from phasewatch.backends.prometheus_page import PageReader
 from phasewatch.backends.vllm.client import parse_facts, parse_server_settings
 from phasewatch.backends.vllm.metric_names import METRIC_NAMES
+from phasewatch.demo.common.workload import Workload
 from phasewatch.demo.vllm.counters import Counters
 from phasewatch.demo.vllm.page import (
     HELP,
@@ -18,7 +19,6 @@ from phasewatch.demo.vllm.page import (
     render_metrics,
 )
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
-from phasewatch.demo.vllm.workload import Workload
 from tests.support.pages import bodies
 from tests.support.paths import RECORDINGS
 from tests.support.simulated_vllm import CREATED, simulate

@@ -1,8 +1,8 @@
 import math
 
+from phasewatch.demo.common.workload import Request, Workload
 from phasewatch.demo.vllm.scheduler import Scheduler, Sequence, StepPart
 from phasewatch.demo.vllm.settings import SimulatedVllmSettings
-from phasewatch.demo.vllm.workload import Request, Workload
 
 WORKLOAD = Workload(prompt=(1, 1), output=(1, 1), max_tokens=1)
 SMALL = SimulatedVllmSettings(max_num_seqs=4, max_num_batched_tokens=100, num_gpu_blocks=33)

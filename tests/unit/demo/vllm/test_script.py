@@ -7,7 +7,8 @@ import pytest
 
 from phasewatch.analysis.saturation import SaturationState
 from phasewatch.config.settings import ServerSettings, Target
-from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, METRICS_TO_WATCH, Act, find_act
+from phasewatch.demo.common.acts import Act
+from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, METRICS_TO_WATCH, find_act
 from phasewatch.demo.vllm.simulation import SimulatedVllm
 from phasewatch.metrics.collector import TABLE
 from tests.support.simulated_vllm import CREATED, build_target, scrape

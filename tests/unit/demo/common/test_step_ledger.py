@@ -1,4 +1,5 @@
-from phasewatch.demo.vllm.ledger import KEPT_SECONDS, EngineStep, TruthLedger
+from phasewatch.demo.common.step_ledger import KEPT_SECONDS
+from phasewatch.demo.vllm.ledger import EngineStep, TruthLedger
 
 
 def build_step(end: float) -> EngineStep:

@@ -1,4 +1,4 @@
-"""The clients of the simulated vLLM: what they request, and when."""
+"""The clients of a simulated server: what they request, and when."""
 
 import heapq
 import math

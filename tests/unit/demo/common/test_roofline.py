@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from phasewatch.demo.vllm.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE, FIXED_SECONDS, StepWork, build_roofline
+from phasewatch.demo.common.roofline import BANDWIDTH_SHARE, COMPUTE_SHARE, FIXED_SECONDS, StepWork, build_roofline
 from phasewatch.demo.vllm.simulation import DEVICE, MODEL
 from tests.support.model_folders import load_config, write_json
 

@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 from random import Random
 
-from phasewatch.demo.vllm.workload import RAMP_SECONDS, Request, Workload, WorkloadGenerator
+from phasewatch.demo.common.workload import RAMP_SECONDS, Request, Workload, WorkloadGenerator
 
 CHAT = Workload(users=5, prompt=(100, 200), output=(10, 20), max_tokens=20, think_seconds=2.0)
 STREAM = Workload(per_second=10.0, prompt=(100, 200), output=(10, 20), max_tokens=20)
