@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from phasewatch.demo.ollama.api import GenerateRequest, Refusal, RunnerOptions, build_error_response
+from phasewatch.demo.ollama.child import Child
 from phasewatch.demo.ollama.completion import Completion, simulate_completion
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.harm_ledger import Harm, HarmEvent, HarmLedger
@@ -84,6 +85,7 @@ class Runner:
         model: the model.
         options: the options that it was started with.
         session: how long it stays loaded once idle (sched.go, `sessionDuration`).
+        child: the process that runs it.
         expires: when it will be unloaded; None until the first request has ended, unchanged while later ones run.
         warm: whether it has completed a prompt.
         active: the request in its slot.
@@ -96,6 +98,7 @@ class Runner:
     model: Model
     options: RunnerOptions
     session: int
+    child: Child
     expires: int | None = None
     warm: bool = False
     active: LlmRequest | None = None
@@ -117,10 +120,17 @@ class Scheduler:
         keep_alive: default time for which an idle model stays loaded.
         max_loaded: number of models loaded at once.
         max_queue: number of requests that may wait for a load, beside the one that is loading.
+        child_metrics: whether LLAMA_ARG_ENDPOINT_METRICS is set in the server's environment.
     """
 
     def __init__(
-        self, build_response: Callable[[LlmRequest], Response], *, keep_alive: int, max_loaded: int, max_queue: int
+        self,
+        build_response: Callable[[LlmRequest], Response],
+        *,
+        keep_alive: int,
+        max_loaded: int,
+        max_queue: int,
+        child_metrics: bool,
     ) -> None:
         self.ledger = HarmLedger()
         self.runners: dict[str, Runner] = {}
@@ -130,6 +140,14 @@ class Scheduler:
         self._max_queue = max_queue
         self._pending: deque[LlmRequest] = deque()
         self._load_ends: int | None = None
+        self._child_metrics = child_metrics
+        self._children_started = 0
+        self._loading_child: Child | None = None
+
+    def list_children(self) -> list[Child]:
+        """The processes of the loaded models and of the one that is loading."""
+        loaded = [runner.child for runner in self.runners.values()]
+        return loaded if self._loading_child is None else [*loaded, self._loading_child]
 
     def find_next_event(self) -> int | None:
         """Time of the next event; None if there is none."""
@@ -203,8 +221,13 @@ class Scheduler:
                     return
             else:
                 self._load_ends = now + round(request.model.load_seconds * SECOND)
+                self._loading_child = self._start_child(now, request)
                 if not request.reloads:
                     self.record_harm(now, Harm.LOAD, request, f"{request.options}")
+
+    def _start_child(self, now: int, request: LlmRequest) -> Child:
+        self._children_started += 1
+        return Child(self._children_started, request.model, request.options, now, has_metrics=self._child_metrics)
 
     def _evict(self, now: int, victim: Runner, request: LlmRequest) -> bool:
         """Unload a runner to make room for a request, as soon as it is idle. Returns whether it has been unloaded."""
@@ -228,9 +251,11 @@ class Scheduler:
         return next((runner for runner in by_session if not runner.list_requests()), by_session[0])
 
     def _end_load(self, now: int) -> None:
-        request = self._pending[0]
+        request, child = self._pending[0], self._loading_child
+        assert child is not None  # noqa: S101  # a load has one
+        child.is_loading = False
         session = self._keep_alive if request.generate.keep_alive is None else request.generate.keep_alive
-        runner = Runner(model=request.model, options=request.options, session=session)
+        runner = Runner(model=request.model, options=request.options, session=session, child=child)
         self.runners[request.model.digest] = runner
         self._leave_pending(now, request)
         self._assign(now, runner, request)
@@ -238,7 +263,7 @@ class Scheduler:
 
     def _leave_pending(self, now: int, request: LlmRequest) -> None:
         if self._pending[0] is request:
-            self._load_ends = None
+            self._load_ends = self._loading_child = None
         self._pending.remove(request)
         if request.by_probe and request.reached_head is not None:
             _add_delays(now, request.reached_head, self._pending)
@@ -288,6 +313,7 @@ class Scheduler:
             return
         request.completion = completion
         runner.active, request.started = request, now
+        runner.child.begin(now + LOAD_OVERHEAD, completion, request.generate.num_predict)
         request.ends = now + LOAD_OVERHEAD + IDLE_OVERHEAD + completion.prompt_duration + completion.eval_duration
 
     def _end_completion(self, runner: Runner, now: int) -> None:
@@ -296,6 +322,7 @@ class Scheduler:
         completion = request.completion
         assert completion is not None  # noqa: S101  # as above
         runner.active, runner.warm = None, True
+        runner.child.end(now)
         runner.cached_words = request.generate.words + completion.reply
         if not request.cancelled:
             request.response = self._build_response(request)

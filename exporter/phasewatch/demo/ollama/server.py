@@ -11,6 +11,7 @@ from datetime import UTC, tzinfo
 from ipaddress import ip_address
 from typing import Any, Final
 
+from phasewatch.demo.llamacpp.endpoints import LlamaResponse, respond
 from phasewatch.demo.ollama.api import (
     GenerateRequest,
     Refusal,
@@ -22,6 +23,7 @@ from phasewatch.demo.ollama.api import (
     parse_generate_request,
     parse_object,
 )
+from phasewatch.demo.ollama.child import Child, ChildAtMoment
 from phasewatch.demo.ollama.go_time import SECOND, format_timestamp
 from phasewatch.demo.ollama.harm_ledger import Harm, HarmLedger
 from phasewatch.demo.ollama.model import Model
@@ -70,6 +72,7 @@ class SimulatedOllama:
         max_loaded: number of models loaded at once (OLLAMA_MAX_LOADED_MODELS).
         max_queue: number of requests that may wait for a load (OLLAMA_MAX_QUEUE).
         token_repeats: whether every reply hits the limit of repeated tokens.
+        child_metrics: whether the llama-servers that it starts have /metrics (LLAMA_ARG_ENDPOINT_METRICS).
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class SimulatedOllama:
         max_loaded: int = 3,
         max_queue: int = 512,
         token_repeats: bool = False,
+        child_metrics: bool = False,
     ) -> None:
         self.token_repeats = token_repeats
         self._models = {model.name: model for model in models}
@@ -96,12 +100,23 @@ class SimulatedOllama:
             keep_alive=round(keep_alive * SECOND),
             max_loaded=max_loaded,
             max_queue=max_queue,
+            child_metrics=child_metrics,
         )
 
     @property
     def ledger(self) -> HarmLedger:
         """What the requests did to each other."""
         return self._scheduler.ledger
+
+    def list_children(self) -> list[Child]:
+        """The llama-servers that it runs: one for each GGUF model that is loaded or loading, none before 0.30."""
+        children = self._scheduler.list_children() if is_at_least(self._version, 0, 30) else []
+        return [child for child in children if child.model.format == "gguf"]
+
+    def respond_as_child(self, now: int, child: Child, method: str, path: str) -> LlamaResponse:
+        """The response of one of its children to a request to the child's own port."""
+        self.advance(now)
+        return respond(ChildAtMoment(child, now, self.wall_clock(now)), method, path)
 
     def wall_clock(self, now: int) -> float:
         """Unix seconds of this server's clock."""

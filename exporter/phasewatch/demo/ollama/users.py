@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from phasewatch.demo.llamacpp.endpoints import LlamaResponse
+from phasewatch.demo.ollama.child import Child
 from phasewatch.demo.ollama.demo_models import CHAT, LARGE, MODELS, NUM_CTX, SMALL
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.harm_ledger import HarmLedger
@@ -75,7 +77,12 @@ class OllamaWithUsers:
 
     def __init__(self, seed: int, epoch: int) -> None:
         self._server = SimulatedOllama(
-            *MODELS, epoch=epoch, num_ctx=NUM_CTX, keep_alive=KEEP_ALIVE_SECONDS, max_loaded=MAX_LOADED
+            *MODELS,
+            epoch=epoch,
+            num_ctx=NUM_CTX,
+            keep_alive=KEEP_ALIVE_SECONDS,
+            max_loaded=MAX_LOADED,
+            child_metrics=True,
         )
         self._arrivals = _generate_conversations(seed)
         self._next = next(self._arrivals)
@@ -85,6 +92,15 @@ class OllamaWithUsers:
     def ledger(self) -> HarmLedger:
         """What the requests did to each other."""
         return self._server.ledger
+
+    def list_children(self) -> list[Child]:
+        """The llama-servers that it runs."""
+        return self._server.list_children()
+
+    def respond_as_child(self, now: int, child: Child, method: str, path: str) -> LlamaResponse:
+        """The response of one of its children to a request to the child's own port."""
+        self.advance(now)
+        return self._server.respond_as_child(now, child, method, path)
 
     def advance_wall_clock(self, nanoseconds: int) -> None:
         """Advance the wall clock without advancing simulated time (the host was suspended)."""
