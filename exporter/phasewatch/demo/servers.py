@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from phasewatch.demo.llamacpp.endpoints import LlamaResponse
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.scheduler import Exchange
 from phasewatch.scrape.http import Response
@@ -42,6 +43,16 @@ class Vllm(Protocol):
         """Process all events up to `now`."""
 
     def respond(self, method: str, path: str) -> Response:
+        """The response to a request."""
+
+
+class Llama(Protocol):
+    """A simulated llama-server. Times are seconds of its clock."""
+
+    def advance(self, now: float) -> None:
+        """Process all events up to `now`."""
+
+    def respond(self, method: str, path: str) -> LlamaResponse:
         """The response to a request."""
 
 
@@ -110,7 +121,22 @@ def build_vllm_application(vllm: Vllm, clock: Clock) -> Starlette:
         response = vllm.respond(request.method, request.url.path)
         return _to_starlette(response)
 
-    return _build_application(respond)
+    return build_application(respond)
+
+
+def build_llama_application(llama: Llama, clock: Clock) -> Starlette:
+    """The application of a simulated llama-server.
+
+    Args:
+        llama: the simulation.
+        clock: its clock.
+    """
+
+    async def respond(request: Request) -> responses.Response:
+        llama.advance(clock())
+        return build_llama_response(llama.respond(request.method, f"{request.url.path}?{request.url.query}"))
+
+    return build_application(respond)
 
 
 def build_ollama_application(ollama: Ollama, clock: Clock) -> Starlette:
@@ -137,14 +163,21 @@ def build_ollama_application(ollama: Ollama, clock: Clock) -> Starlette:
             ollama.advance(now())
         return _to_starlette(exchange.response)
 
-    return _build_application(respond)
+    return build_application(respond)
 
 
 def _to_starlette(response: Response) -> responses.Response:
     return responses.Response(response.body, response.status, {"Content-Type": response.content_type})
 
 
-def _build_application(respond: Callable[[Request], Awaitable[responses.Response]]) -> Starlette:
+def build_llama_response(response: LlamaResponse) -> responses.Response:
+    """A response of a simulated llama-server over HTTP."""
+    headers = {"Content-Type": response.content_type, **response.headers}
+    return responses.Response(response.body, response.status, headers)
+
+
+def build_application(respond: Callable[[Request], Awaitable[responses.Response]]) -> Starlette:
+    """The application that answers each request, of any method and path, by `respond`."""
     application = Starlette(routes=[Route("/{path:path}", respond, methods=_METHODS)])
     application.router.redirect_slashes = False
     return application

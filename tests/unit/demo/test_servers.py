@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from phasewatch.demo.llamacpp.endpoints import LlamaResponse
 from phasewatch.demo.ollama.model import Model
 from phasewatch.demo.ollama.scheduler import Exchange
 from phasewatch.demo.servers import (
     BoundServer,
     bind_server,
+    build_llama_application,
     build_ollama_application,
     build_vllm_application,
     serve_all,
@@ -42,6 +44,19 @@ class FakeVllm:
         return Response(418, "text/odd; charset=utf-8", f"{self.now:g}".encode())
 
 
+@dataclass
+class FakeLlama:
+    """Responds with the time, and with the path that it was asked for in a header."""
+
+    now: float = -1.0
+
+    def advance(self, now: float) -> None:
+        self.now = now
+
+    def respond(self, method: str, path: str) -> LlamaResponse:  # noqa: ARG002  # any
+        return LlamaResponse(418, "text/odd; charset=utf-8", f"{self.now:g}".encode(), {"Odd-Header": path})
+
+
 def now() -> float:
     return time.monotonic()
 
@@ -63,6 +78,14 @@ def test_a_response_has_the_simulations_time_status_and_content_type() -> None:
     assert (response.status_code, response.text) == (418, "12.5")
     assert response.headers["content-type"] == "text/odd; charset=utf-8"
     assert vllm.requests == [("GET", "/metrics")]
+
+
+def test_a_response_of_a_llama_server_has_its_headers_too_and_its_request_the_query() -> None:
+    server = bind_server(build_llama_application(FakeLlama(), lambda: 12.5))
+    response = run_client(server, work=lambda client: client.get(f"{server.url}/slots?fail_on_no_slot=1"))
+    assert (response.status_code, response.text) == (418, "12.5")
+    assert response.headers["content-type"] == "text/odd; charset=utf-8"
+    assert response.headers["odd-header"] == "/slots?fail_on_no_slot=1"
 
 
 def test_every_method_and_path_reaches_the_simulation() -> None:
