@@ -9,11 +9,11 @@ from phasewatch.demo.common.workload import Workload
 
 LLAMA_CYCLE: Final = (
     Act(
-        "two people chat",
+        "three people chat",
         40.0,
         SaturationState.HEALTHY,
-        "Two people chat, and half of the slots are free.",
-        (Workload(users=2, think_seconds=2.0, prompt=(150, 500), output=(150, 300), max_tokens=400),),
+        "Three people chat; a slot is free for whoever comes next.",
+        (Workload(users=3, think_seconds=1.0, prompt=(150, 500), output=(150, 300), max_tokens=400),),
     ),
     Act(
         "more people than slots",
@@ -32,14 +32,14 @@ LLAMA_CYCLE: Final = (
             Workload(users=1, think_seconds=6.0, prompt=(3000, 5000), output=(30, 60), max_tokens=100),
         ),
     ),
-    Act("nobody", 30.0, SaturationState.IDLE, "Nobody is there."),
+    Act("nobody", 40.0, SaturationState.IDLE, "Nobody is there."),
 )
 """The acts in order, repeated endlessly."""
 
 LLAMA_CYCLE_SECONDS: Final = sum(act.seconds for act in LLAMA_CYCLE)
 
 LLAMA_METRICS_TO_WATCH: Final[Mapping[str, tuple[str, ...]]] = {
-    "two people chat": ("llm_decode_tokens_per_second", "llm_decode_ceiling_ratio"),
+    "three people chat": ("llm_decode_tokens_per_second", "llm_decode_ceiling_ratio"),
     "more people than slots": ("llm_requests_running", "llm_requests_waiting"),
     "a long document": ("llm_prefill_throughput_tokens_per_second", "llm_decode_tokens_per_second"),
     "nobody": ("llm_requests_running",),
