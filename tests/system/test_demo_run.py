@@ -16,7 +16,7 @@ import yaml
 
 from phasewatch.demo.clock import LONGEST_TICK
 from phasewatch.demo.ollama.demo_models import SMALL
-from phasewatch.demo.run import BASE_OPEN_FILES, NOTICE, OLLAMA_NAME, OPEN_FILES_PER_SERVER, VLLM_NAME
+from phasewatch.demo.run import BASE_OPEN_FILES, LLAMA_NAME, NOTICE, OLLAMA_NAME, OPEN_FILES_PER_SERVER, VLLM_NAME
 from phasewatch.demo.vllm.script import CYCLE, CYCLE_SECONDS, METRICS_TO_WATCH, find_act
 from tests.support.fakes import Exporter, logfmt, program
 from tests.support.processes import PATIENCE, eventually, get_json
@@ -44,18 +44,25 @@ def list_children(process: int) -> list[str]:
     return Path(f"/proc/{process}/task/{process}/children").read_text().split()
 
 
-def test_both_servers_are_scraped_and_their_metrics_change(demo: StartDemo) -> None:
+def test_all_servers_are_scraped_and_their_metrics_change(demo: StartDemo) -> None:
     with demo() as exporter:
         exporter.shows(1.0, UP, target=VLLM_NAME, backend="vllm")
+        exporter.shows(1.0, UP, target=LLAMA_NAME, backend="llamacpp")
         exporter.shows(1.0, UP, target=OLLAMA_NAME, backend="ollama")
         exporter.shows(1.0, "llm_model_loaded", target=OLLAMA_NAME)
-        speed = "llm_decode_throughput_tokens_per_second"
-        first = eventually(lambda: exporter.value(speed, target=VLLM_NAME), "a speed")
-        eventually(lambda: exporter.value(speed, target=VLLM_NAME) not in {None, first}, "another speed")
-        assert (exporter.value("llm_decode_ceiling_tokens_per_second", target=VLLM_NAME) or 0) > 0
+        for name in (VLLM_NAME, LLAMA_NAME):
+            expect_changing_speed(exporter, name)
+            assert (exporter.value("llm_decode_ceiling_tokens_per_second", target=name) or 0) > 0, name
         page = exporter.ask("/")
         assert page.status_code == 200
         assert NOTICE in page.text
+
+
+def expect_changing_speed(exporter: Exporter, target: str) -> None:
+    """Wait for a throughput of a target, and for another one."""
+    speed = "llm_decode_throughput_tokens_per_second"
+    first = eventually(lambda: exporter.value(speed, target=target), f"a speed of {target}")
+    eventually(lambda: exporter.value(speed, target=target) not in {None, first}, f"another speed of {target}")
 
 
 def test_a_signal_ends_the_demo_with_exit_code_0_and_leaves_nothing(tmp_path: Path) -> None:

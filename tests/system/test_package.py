@@ -152,17 +152,18 @@ def test_an_installed_program_knows_its_devices(installed: Installed) -> None:
     assert "864 GB/s" in installed.run("devices", "NVIDIA L40S")
 
 
-def test_an_installed_demo_shows_both_simulated_servers_and_ends_with_success(installed: Installed) -> None:
+def test_an_installed_demo_shows_all_simulated_servers_and_ends_with_success(installed: Installed) -> None:
     with demo(installed) as address:
-        eventually(lambda: measured(address), "numbers of both simulated servers")
+        eventually(lambda: measured(address), "numbers of all simulated servers")
         assert "PhaseWatch" in get(f"http://{address}/")
         assert ".card" in get(f"http://{address}/style.css")
 
 
 def measured(address: str) -> bool:
-    """Whether a simulated vLLM shows its speed, and the Ollama is up."""
+    """Whether a simulated vLLM shows its speed, and the llama-server and the Ollama are up."""
     page = get(f"http://{address}/metrics")
-    up = 'llm_target_up{backend="ollama",target="simulated-ollama"} 1.0' in page
+    others = {"llamacpp": "simulated-llama-server", "ollama": "simulated-ollama"}
+    up = all(f'llm_target_up{{backend="{kind}",target="{name}"}} 1.0' in page for kind, name in others.items())
     return up and re.search(r"^llm_decode_tokens_per_second\{", page, re.MULTILINE) is not None
 
 

@@ -183,14 +183,14 @@ def _add_demo_parser(commands: Any) -> None:
         commands,
         "demo",
         "watch simulated servers, without a GPU",
-        "Starts a simulated vLLM and a simulated Ollama on free ports of 127.0.0.1, with the exporter that\n"
-        "`serve` runs on top, until Ctrl-C or SIGTERM. Nothing else is needed, and nothing is left behind.\n"
-        "Within minutes the vLLM goes through every state of saturation that a server can show, and begins\n"
-        "anew; the log tells each act as it begins, with what to look at. The Ollama has users of its own:\n"
-        "models are loaded, probed, pushed out and unloaded. The servers speak as real ones do, so that\n"
-        "dashboards and rules see what a real one would show; no number was measured on real hardware.\n"
-        "--with-prometheus also starts the program `prometheus` from PATH, with the shipped alert rules, at\n"
-        "http://127.0.0.1:9090 or on a free port; its data is removed at the end.",
+        "Starts a simulated vLLM, a simulated llama-server and a simulated Ollama on free ports of 127.0.0.1, with\n"
+        "the exporter that `serve` runs on top, until Ctrl-C or SIGTERM. Nothing else is needed, and nothing is\n"
+        "left behind. Within minutes the vLLM goes through every state of saturation that a server can show, and\n"
+        "begins anew; the log tells each act as it begins, with what to look at. The llama-server has a shorter\n"
+        "script, and the Ollama has users of its own: models are loaded, probed, pushed out and unloaded. The\n"
+        "servers speak as real ones do, so that dashboards and rules see what a real one would show; no number was\n"
+        "measured on real hardware. --with-prometheus also starts the program `prometheus` from PATH, with the\n"
+        "shipped alert rules, at http://127.0.0.1:9090 or on a free port; its data is removed at the end.",
         "examples:\n"
         "  phasewatch demo\n"
         "  phasewatch demo --with-prometheus\n"

@@ -21,8 +21,11 @@ from phasewatch.base.errors import DemoError
 from phasewatch.base.log import get_logger
 from phasewatch.config.resolve import load_config
 from phasewatch.demo import prometheus
+from phasewatch.demo.child_servers import ChildServers, serve_children
 from phasewatch.demo.clock import SuspendAwareClock, read_boot_clock
 from phasewatch.demo.common.acts import Act
+from phasewatch.demo.llamacpp.script import LLAMA_METRICS_TO_WATCH
+from phasewatch.demo.llamacpp.server import SimulatedLlamaServer, build_llama_target_keys
 from phasewatch.demo.ollama import demo_models
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.users import OllamaWithUsers
@@ -31,6 +34,7 @@ from phasewatch.demo.servers import (
     BoundServer,
     Clock,
     bind_server,
+    build_llama_application,
     build_ollama_application,
     build_vllm_application,
     serve_all,
@@ -43,10 +47,11 @@ from phasewatch.web.security import WebConfig
 NOTICE: Final = "Simulated servers: nothing here was measured on real hardware."
 
 VLLM_NAME: Final = "simulated-vllm"
+LLAMA_NAME: Final = "simulated-llama-server"
 OLLAMA_NAME: Final = "simulated-ollama"
 
-VLLM_INTERVAL: Final = "1s"
-"""Scrape interval of the vLLMs, since saturation states change within seconds."""
+INTERVAL: Final = "1s"
+"""Scrape interval, since saturation states change within seconds."""
 
 PROBE_INTERVAL: Final = "30s"
 PROBE_BUDGET: Final = 0.05
@@ -57,9 +62,9 @@ _LOOPBACK_OF_WILDCARD: Final = {"": HOST, "0.0.0.0": HOST, "::": "::1"}  # noqa:
 TICK_SECONDS: Final = 0.25
 """Longest time between two updates of a simulation; every request to it updates it as well."""
 
-BASE_OPEN_FILES: Final = 40
+BASE_OPEN_FILES: Final = 60
 OPEN_FILES_PER_SERVER: Final = 5
-"""Files that may be open at once; those of a simulated server are its port and both ends of two connections."""
+"""Files that may be open at once; those of a simulated vLLM are its port and both ends of two connections."""
 
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -95,6 +100,7 @@ class _Simulations:
 
     clock: Clock
     vllms: dict[str, SimulatedVllm]
+    llama: SimulatedLlamaServer
     ollama: OllamaWithUsers
     servers: dict[str, BoundServer]
 
@@ -120,16 +126,20 @@ async def run(settings: DemoSettings, bound: socket.socket) -> None:
         simulations = _create_simulations(settings, ports)
         file = folder / "phasewatch.yml"
         urls = {name: server.url for name, server in simulations.servers.items()}
-        file.write_text(build_configuration(urls), encoding="utf-8")
+        process_list = folder / "proc"
+        file.write_text(build_configuration(urls, process_list), encoding="utf-8")
         exporter = app.ServeSettings(file, settings.host, settings.port, enable_lifecycle=False, web=WebConfig())
         serving = app.serve(exporter, load_config(file, list_rules()), bound, notice=NOTICE, hangup_ends=True)
-        async with serve_all(list(simulations.servers.values())):
+        async with (
+            serve_all(list(simulations.servers.values())),
+            serve_children(simulations.ollama, simulations.clock, process_list) as children,
+        ):
             tasks = [asyncio.create_task(serving)]
             try:
                 await asyncio.sleep(0)  # from here on the exporter handles signals, and its end is the end of the demo
                 unblock_signals()
                 _log_welcome(settings)
-                tasks.append(asyncio.create_task(_advance_simulations(simulations)))
+                tasks.append(asyncio.create_task(_advance_simulations(simulations, children)))
                 async with _run_prometheus(settings, simulations, folder):
                     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -197,12 +207,14 @@ def _create_simulations(settings: DemoSettings, ports: contextlib.ExitStack) -> 
     clock = SuspendAwareClock(read_boot_clock, lambda seconds: ollama.advance_wall_clock(round(seconds * SECOND)))
     vllms = create_vllms(settings.seed, settings.servers, time.time())
     applications = {name: build_vllm_application(vllm, clock) for name, vllm in vllms.items()}
+    llama = SimulatedLlamaServer(settings.seed, time.time())
+    applications[LLAMA_NAME] = build_llama_application(llama, clock)
     applications[OLLAMA_NAME] = build_ollama_application(ollama, clock)
     servers = {}
     for name, application in applications.items():
         servers[name] = bind_server(application)
         ports.enter_context(servers[name].bound)
-    return _Simulations(clock, vllms, ollama, servers)
+    return _Simulations(clock, vllms, llama, ollama, servers)
 
 
 def create_vllms(seed: int, count: int, created: float) -> dict[str, SimulatedVllm]:
@@ -222,20 +234,27 @@ def create_vllms(seed: int, count: int, created: float) -> dict[str, SimulatedVl
     }
 
 
-def build_configuration(urls: Mapping[str, str]) -> str:
+def build_configuration(urls: Mapping[str, str], process_list: Path) -> str:
     """The exporter's configuration file, as an operator would write it.
 
     Args:
         urls: URLs of the simulated servers by target name.
+        process_list: folder of the process list that has the Ollama's children.
     """
-    targets = [_build_target(name, url) for name, url in urls.items()]
-    return yaml.safe_dump({"interval": VLLM_INTERVAL, "targets": targets}, sort_keys=False)
+    targets = [_build_target(name, url, process_list) for name, url in urls.items()]
+    return yaml.safe_dump({"interval": INTERVAL, "targets": targets}, sort_keys=False)
 
 
-def _build_target(name: str, url: str) -> dict[str, Any]:
+def _build_target(name: str, url: str, process_list: Path) -> dict[str, Any]:
     if name == OLLAMA_NAME:
-        probe = {"interval": PROBE_INTERVAL, "budget": PROBE_BUDGET}
-        return {"name": name, "backend": "ollama", "url": url, "probe": probe, **demo_models.build_target_keys()}
+        keys = {
+            "probe": {"interval": PROBE_INTERVAL, "budget": PROBE_BUDGET},
+            "ollama": {"procfs": str(process_list)},
+            **demo_models.build_target_keys(),
+        }
+        return {"name": name, "backend": "ollama", "url": url, **keys}
+    if name == LLAMA_NAME:
+        return {"name": name, "backend": "llamacpp", "url": url, **build_llama_target_keys()}
     return {"name": name, "backend": "vllm", "url": url, **simulation.build_target_keys()}
 
 
@@ -257,23 +276,26 @@ def _run_prometheus(
     return prometheus.run_prometheus(settings.prometheus, folder, settings.address, vllms)
 
 
-async def _advance_simulations(simulations: _Simulations) -> None:
-    """Advance the simulations even if nothing requests them, and log each act of a vLLM as it begins."""
+async def _advance_simulations(simulations: _Simulations, children: ChildServers) -> None:
+    """Advance the simulations even if nothing requests them, log each act as it begins, and keep up with the Ollama's
+    children.
+    """
+    scripted: dict[str, SimulatedVllm | SimulatedLlamaServer] = {**simulations.vllms, LLAMA_NAME: simulations.llama}
     logged: dict[str, Act] = {}
     while True:
-        for name, vllm in simulations.vllms.items():
-            vllm.advance(simulations.clock())
-            if vllm.act != logged.get(name):
-                logged[name] = vllm.act
-                _log_act(name, vllm.act)
+        for name, server in scripted.items():
+            server.advance(simulations.clock())
+            if server.act != logged.get(name):
+                logged[name] = server.act
+                _log_act(name, server.act)
             await asyncio.sleep(0)
         simulations.ollama.advance(round(simulations.clock() * SECOND))
+        await children.update()
         await asyncio.sleep(TICK_SECONDS)
 
 
 def _log_act(target: str, act: Act) -> None:
-    log = (
-        get_logger().info if target == VLLM_NAME else get_logger().debug
-    )  # the acts of many servers would flood the log
-    look_at = ", ".join(METRICS_TO_WATCH[act.state])
+    # The acts of many servers would flood the log.
+    log = get_logger().info if target in {VLLM_NAME, LLAMA_NAME} else get_logger().debug
+    look_at = ", ".join(LLAMA_METRICS_TO_WATCH[act.name] if target == LLAMA_NAME else METRICS_TO_WATCH[act.state])
     log("act", target=target, act=act.name, state=act.state.value, about=act.about, look_at=look_at)

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from phasewatch.base.errors import BindError, DemoError
 from phasewatch.demo.run import (
     BASE_OPEN_FILES,
+    LLAMA_NAME,
     OLLAMA_NAME,
     OPEN_FILES_PER_SERVER,
     VLLM_NAME,
@@ -28,7 +29,12 @@ from phasewatch.demo.vllm.simulation import SimulatedVllm
 from tests.support.simulated_vllm import CREATED
 from tests.support.targets import parse_config
 
-URLS = {VLLM_NAME: "http://127.0.0.1:8000", OLLAMA_NAME: "http://127.0.0.1:11434"}
+URLS = {
+    VLLM_NAME: "http://127.0.0.1:8000",
+    LLAMA_NAME: "http://127.0.0.1:8080",
+    OLLAMA_NAME: "http://127.0.0.1:11434",
+}
+PROCESS_LIST = Path("/tmp/demo/proc")  # noqa: S108  # only named
 
 
 def bind_exporter(servers: int = 1) -> tuple[DemoSettings, socket.socket]:
@@ -97,21 +103,25 @@ def test_the_limit_on_open_files_limits_the_number_of_servers(monkeypatch: pytes
 
 
 def test_the_configuration_is_valid_and_configures_device_and_probes() -> None:
-    config = parse_config(build_configuration(URLS))
+    config = parse_config(build_configuration(URLS, PROCESS_LIST))
     assert config.notes == ()
-    vllm, ollama = config.targets
+    vllm, llama, ollama = config.targets
     assert (vllm.name, vllm.backend, vllm.url) == (VLLM_NAME, "vllm", URLS[VLLM_NAME])
     assert (ollama.name, ollama.backend, ollama.url) == (OLLAMA_NAME, "ollama", URLS[OLLAMA_NAME])
+    assert (llama.name, llama.backend, llama.url) == (LLAMA_NAME, "llamacpp", URLS[LLAMA_NAME])
     assert ollama.probe.enabled
+    assert (ollama.ollama.runners, ollama.ollama.procfs) == ("auto", PROCESS_LIST)
     assert ollama.probe.interval <= 60
     assert vllm.interval == 1.0
     assert vllm.device.name
+    assert llama.device.name
     assert ollama.device.name
-    assert yaml.safe_load(build_configuration(URLS))["targets"]
+    assert yaml.safe_load(build_configuration(URLS, PROCESS_LIST))["targets"]
 
 
 def test_every_target_name_says_that_it_is_simulated() -> None:
     assert VLLM_NAME.startswith("simulated-")
+    assert LLAMA_NAME.startswith("simulated-")
     assert OLLAMA_NAME.startswith("simulated-")
 
 

@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from tests.support.watched_ollama import read_metrics, run_repeatedly
 SAMPLE_SECONDS = 5.0
 CYCLES = 2
 SEEDS = (1, 2)
+NO_PROCESSES = Path("/nonexistent")
+"""A process list without children: their ports are not those of this machine."""
 
 
 class OllamaWithWallClock(OllamaWithUsers):
@@ -55,7 +58,7 @@ def observe(seed: int) -> Observed:
     """Two cycles, scraped with the configuration of the demo."""
     timeline = Timeline()
     observed = Observed(OllamaWithWallClock(seed, EPOCH))
-    (target,) = parse_config(build_configuration({OLLAMA_NAME: URL})).targets
+    (target,) = parse_config(build_configuration({OLLAMA_NAME: URL}, NO_PROCESSES)).targets
     transport = OllamaTransport(observed.ollama, timeline)
 
     async def work() -> None:
