@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import select
 import socket
@@ -12,18 +13,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 import httpx
 
+from phasewatch.demo.child_servers import OLLAMA_PROCESS, PARENTS
+from phasewatch.demo.llamacpp.endpoints import LlamaResponse
+from phasewatch.demo.ollama.child import Child
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.model import Model
 from phasewatch.demo.ollama.scheduler import Exchange
 from phasewatch.demo.ollama.server import HttpRequest, SimulatedOllama
+from phasewatch.demo.process_list import SimulatedProcess, write_process_list
 from phasewatch.scrape.http import HTTP_OK, Response
 from tests.support.timeline import EPOCH, START, Timeline
 
 URL: Final = "http://127.0.0.1:11434"
+
+FIRST_CHILD_PORT: Final = 40_000
+"""Port of the first child in simulated time; each further one has the next."""
 
 _POLL_SECONDS: Final = 0.02
 """Real time between two checks whether the client of a pending request is still connected."""
@@ -104,22 +113,37 @@ class Simulation(Protocol):
     def advance(self, now: int) -> None:
         """Process all events up to `now`."""
 
+    def list_children(self) -> list[Child]:
+        """The llama-servers that it runs."""
+
+    def respond_as_child(self, now: int, child: Child, method: str, path: str) -> LlamaResponse:
+        """The response of one of its children."""
+
 
 class OllamaTransport(httpx.AsyncBaseTransport):
     """Requests take the simulated time that the server takes; cancelling one closes its connection.
 
-    All clients of a server must share one transport, since it wakes them when another one disconnects.
+    All clients of a server must share one transport, since it wakes them when another one disconnects. Its children
+    answer at `FIRST_CHILD_PORT` and above.
+
+    Args:
+        ollama: the server.
+        timeline: the simulated time.
+        process_list: folder that lists its children after each request; None for nowhere.
     """
 
-    def __init__(self, ollama: Simulation, timeline: Timeline) -> None:
+    def __init__(self, ollama: Simulation, timeline: Timeline, process_list: Path | None = None) -> None:
         self._ollama = ollama
         self._timeline = timeline
+        self._process_list = process_list
         self._changed = asyncio.Event()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Called by httpx."""
         body = await request.aread()
         now = self._timeline.nanoseconds
+        if (request.url.port or 0) >= FIRST_CHILD_PORT:
+            return self._ask_child(request)
         exchange = self._ollama.request(now(), request.method, request.url.path, request.headers, body)
         try:
             while exchange.response is None:
@@ -129,6 +153,8 @@ class OllamaTransport(httpx.AsyncBaseTransport):
             self._ollama.cancel(now(), exchange)
             self._wake_others()
             raise
+        finally:
+            self._write_process_list()
         response = exchange.response
         headers = {
             "Content-Type": response.content_type,
@@ -136,6 +162,30 @@ class OllamaTransport(httpx.AsyncBaseTransport):
             "Date": formatdate(self._ollama.wall_clock(now()), usegmt=True),
         }
         return httpx.Response(response.status, headers=headers, stream=httpx.ByteStream(response.body))
+
+    def _ask_child(self, request: httpx.Request) -> httpx.Response:
+        now = self._timeline.nanoseconds()
+        self._ollama.advance(now)
+        self._write_process_list()
+        children = {FIRST_CHILD_PORT + child.number: child for child in self._ollama.list_children()}
+        child = children.get(request.url.port or 0)
+        if child is None:
+            refused = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+            raise httpx.ConnectError("nothing listens there") from refused
+        response = self._ollama.respond_as_child(now, child, request.method, request.url.raw_path.decode())
+        headers = {"Content-Type": response.content_type, **response.headers}
+        return httpx.Response(response.status, headers=headers, stream=httpx.ByteStream(response.body))
+
+    def _write_process_list(self) -> None:
+        if self._process_list is None:
+            return
+        children = {
+            OLLAMA_PROCESS + child.number: SimulatedProcess(
+                child.build_arguments(FIRST_CHILD_PORT + child.number), OLLAMA_PROCESS, child.started / SECOND
+            )
+            for child in self._ollama.list_children()
+        }
+        write_process_list(self._process_list, {**PARENTS, **children})
 
     async def _until_next_event(self) -> None:
         event = self._ollama.find_next_event()

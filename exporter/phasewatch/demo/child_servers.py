@@ -18,7 +18,11 @@ from phasewatch.demo.servers import Clock, bind_server, build_application, build
 OLLAMA_PROCESS: Final = 4_000
 """Process number of the Ollama; those of its children follow."""
 
-_OLLAMA: Final = SimulatedProcess(("/usr/bin/ollama", "serve"), 1, 0.0)
+PARENTS: Final = {
+    1: SimulatedProcess(("/sbin/init",), 0, 0.0),
+    OLLAMA_PROCESS: SimulatedProcess(("/usr/bin/ollama", "serve"), 1, 0.0),
+}
+"""The processes beside the children. A list without the first one would be that of a mount that hides processes."""
 
 _GONE: Final = 503
 
@@ -47,7 +51,7 @@ class ChildServers:
     clock: Clock
     folder: Path
     _serving: dict[int, contextlib.AsyncExitStack] = field(default_factory=dict)
-    _processes: dict[int, SimulatedProcess] = field(default_factory=lambda: {OLLAMA_PROCESS: _OLLAMA})
+    _processes: dict[int, SimulatedProcess] = field(default_factory=lambda: dict(PARENTS))
 
     async def update(self) -> None:
         """Start the servers of new children, and stop those of children that have ended.

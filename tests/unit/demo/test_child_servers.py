@@ -130,6 +130,7 @@ def test_the_end_closes_all_ports_and_the_ollama_is_the_parent_of_its_children(t
         (stat,) = [entry / "stat" for entry in (tmp_path / "proc").iterdir() if int(entry.name) > OLLAMA_PROCESS]
         assert stat.read_text().split()[3] == str(OLLAMA_PROCESS)
         assert (tmp_path / "proc" / str(OLLAMA_PROCESS) / "cmdline").read_bytes() == b"/usr/bin/ollama\0serve\0"
+        assert (tmp_path / "proc" / "1" / "stat").exists()
 
     run(tmp_path / "proc", work)
     assert len(left) == 1

@@ -4,16 +4,18 @@ import asyncio
 import json
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from phasewatch.demo.child_servers import OLLAMA_PROCESS
 from phasewatch.demo.ollama.go_time import SECOND
 from phasewatch.demo.ollama.model import Model
 from tests.support.ollama_requests import A, build_request, start_server
 from tests.support.processes import PATIENCE
-from tests.support.simulated_ollama import URL, FakeOllama, OllamaTransport, User, Visit
+from tests.support.simulated_ollama import FIRST_CHILD_PORT, URL, FakeOllama, OllamaTransport, User, Visit
 from tests.support.timeline import START, Timeline
 
 
@@ -49,6 +51,29 @@ def test_over_the_transport_a_cancelled_request_admits_the_next_one_at_once() ->
             return timeline.clock() - cancelled_at
 
     assert timeline.run(measure_wait()) < 1
+
+
+def test_over_the_transport_children_are_found_in_the_process_list_and_answer_until_they_end(tmp_path: Path) -> None:
+    timeline = Timeline()
+    server = start_server().ollama
+    transport = OllamaTransport(server, timeline, tmp_path / "proc")
+
+    async def read() -> None:
+        async with httpx.AsyncClient(transport=transport, base_url=URL, timeout=None) as client:  # noqa: S113  # simulated
+            await client.post("/api/generate", json=build_request())
+            (child,) = server.list_children()
+            port = FIRST_CHILD_PORT + child.number
+            arguments = (tmp_path / "proc" / str(OLLAMA_PROCESS + child.number) / "cmdline").read_text().split("\0")
+            assert arguments[arguments.index("--port") + 1] == str(port)
+            props = await client.get(f"http://127.0.0.1:{port}/props")
+            assert props.json()["model_path"] == arguments[arguments.index("--model") + 1]
+            assert (await client.get(f"http://127.0.0.1:{port}/slots?fail_on_no_slot=1")).status_code == 200
+            await asyncio.sleep(400)
+            with pytest.raises(httpx.ConnectError):
+                await client.get(f"http://127.0.0.1:{port}/props")
+            assert not (tmp_path / "proc" / str(OLLAMA_PROCESS + child.number)).exists()
+
+    timeline.run(read())
 
 
 def test_a_user_continues_a_conversation_within_a_visit_and_starts_a_new_one_in_the_next() -> None:

@@ -135,6 +135,10 @@ def test_the_counters_of_a_child_are_what_ollama_reports_of_its_requests() -> No
     batches = 1 + 2 + 3 + 1
     assert values["n_decode_total"] == decoded + batches - len(replies)
     assert values["n_busy_slots_per_decode"] == 1
+    later_tokens = decoded - len(replies)
+    assert values["predicted_tokens_seconds"] == pytest.approx(later_tokens / seconds, rel=1e-3)
+    assert values["prompt_tokens_seconds"] > 0
+    assert server.values()["predicted_tokens_seconds"] == 0
 
 
 def test_tokens_count_when_a_request_ends_and_decodes_with_every_step() -> None:
