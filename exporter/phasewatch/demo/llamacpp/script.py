@@ -32,9 +32,15 @@ LLAMA_CYCLE: Final = (
             Workload(users=1, think_seconds=6.0, prompt=(3000, 5000), output=(30, 60), max_tokens=100),
         ),
     ),
-    Act("nobody", 40.0, SaturationState.IDLE, "Nobody is there."),
+    Act(
+        "nobody",
+        15.0,
+        SaturationState.HEALTHY,
+        "Nobody is there: PhaseWatch soon leaves the server alone, so that it could sleep, and shows no figures.",
+    ),
 )
-"""The acts in order, repeated endlessly."""
+"""The acts in order, repeated endlessly. A server without requests for three scrapes is left alone for 15 s, and for
+twice as long if nobody has come by then: the last act is too short for that, so that people are seen as they come."""
 
 LLAMA_CYCLE_SECONDS: Final = sum(act.seconds for act in LLAMA_CYCLE)
 

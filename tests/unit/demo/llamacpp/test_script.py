@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from phasewatch.analysis.saturation import SaturationState
+from phasewatch.backends.llamacpp.rest import FIRST_PAUSE
 from phasewatch.config.settings import DeviceSettings, Target
 from phasewatch.demo.common.acts import Act
 from phasewatch.demo.llamacpp.ledger import LlamaStep
@@ -43,9 +44,14 @@ def test_each_act_shows_its_state_in_its_second_half_in_every_cycle() -> None:
             assert set(states[len(states) // 2 :]) == {act.state}, (seed, act.name)
 
 
-def test_the_script_shows_idle_healthy_and_a_lack_of_slots() -> None:
-    states = {act.state for act in LLAMA_CYCLE}
-    assert states == {SaturationState.IDLE, SaturationState.HEALTHY, SaturationState.CONCURRENCY_LIMITED}
+def test_the_script_shows_that_slots_are_lacking_and_that_nothing_is() -> None:
+    assert {act.state for act in LLAMA_CYCLE} == {SaturationState.HEALTHY, SaturationState.CONCURRENCY_LIMITED}
+
+
+def test_the_server_is_not_without_people_for_longer_than_it_is_left_alone_at_first() -> None:
+    *_, nobody = LLAMA_CYCLE
+    assert not nobody.workloads
+    assert nobody.seconds <= FIRST_PAUSE
 
 
 def test_the_speeds_that_are_shown_are_those_of_the_ledger() -> None:
