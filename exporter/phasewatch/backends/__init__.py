@@ -1,7 +1,9 @@
 """The kinds of servers. `BACKENDS` is the only list of them: a new one is a folder here and an entry in it."""
 
+from collections.abc import Mapping
 from typing import Final
 
+from phasewatch.analysis.advice.handbook import Handbook
 from phasewatch.backends.backend import Backend
 from phasewatch.backends.llamacpp import LLAMACPP
 from phasewatch.backends.ollama import OLLAMA
@@ -19,3 +21,8 @@ def find_backend(name: str) -> Backend:
 def list_rules() -> Rules:
     """The rules of the configuration for each backend, by its name."""
     return {backend.name: backend.rules for backend in BACKENDS}
+
+
+def list_handbooks() -> Mapping[str, Handbook]:
+    """The advice for each kind of server, by the name of its backend."""
+    return {backend.name: backend.handbook for backend in BACKENDS}
