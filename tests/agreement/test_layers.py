@@ -90,6 +90,7 @@ def test_no_backend_is_named_outside_its_folder() -> None:
     }
     assert places == {
         ("models.costs", "ollama"),  # where a model's shape was read: a value of the label `source`
+        ("models.costs", "llamacpp"),  # the same for its size
         ("recordings.format", "vllm"),  # what a header without `engine` stands for
     }
 

@@ -44,10 +44,7 @@ def _is_props(value: Any) -> bool:
 LLAMACPP: Final = Backend(
     rules=BackendRules(
         name="llamacpp",
-        unused_keys={
-            "probe": "accepted, but not used: a llamacpp target is never sent a prompt",
-            "objectives": "accepted, but not used: a llama-server does not report the latencies of requests",
-        },
+        unused_keys={"probe": "accepted, but not used: a llamacpp target is never sent a prompt"},
     ),
     handbook=LLAMACPP_HANDBOOK,
     create_scraper=_create_scraper,

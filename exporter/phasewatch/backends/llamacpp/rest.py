@@ -15,7 +15,7 @@ IDLE_SCRAPES: Final = 3
 FIRST_PAUSE: Final = 15.0
 """Seconds of the first pause."""
 
-LONGEST_PAUSE: Final = 960.0
+LONGEST_PAUSE: Final = 480.0
 """Seconds of the longest pause of a server that has not been seen asleep. A request in a pause is seen at its
 end."""
 

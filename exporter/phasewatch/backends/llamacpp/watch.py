@@ -51,10 +51,9 @@ class ProcessWatch:
         self._reading = False
         self._model_asked_at: float | None = None
 
-    def describe(self, *, kv_unified: bool | None, queues_elsewhere: bool) -> None:
-        """Take over what is known of the process from elsewhere, see `ProcessFacts`."""
-        facts = replace(self.state.facts, kv_unified=kv_unified, queues_elsewhere=queues_elsewhere)
-        self.state = replace(self.state, facts=facts)
+    def let_queue_elsewhere(self) -> None:
+        """Take the requests to wait in front of the process, see `ProcessFacts.queues_elsewhere`."""
+        self.state = replace(self.state, facts=replace(self.state.facts, queues_elsewhere=True))
 
     def rename(self, model: str) -> None:
         """Give the model of the process another name."""

@@ -67,7 +67,6 @@ OLLAMA: Final = Backend(
             "server": "accepted, but not used: an ollama target has no such settings",
             "saturation": "accepted, but not used: Ollama does not tell what waits",
             "objectives": "accepted, but not used: Ollama does not report the latencies of requests",
-            "window": "accepted, but not used: an ollama target is measured by probes",
             "metrics_path": "accepted, but not used: Ollama has no page of metrics",
         },
         refused_keys=dict.fromkeys(_REPORTED_KEYS, "an ollama target tells this itself, for each of its models"),

@@ -28,6 +28,7 @@ _UNIFIED: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("-kvu", "--kv-unified"), True),
     **dict.fromkeys(("-no-kvu", "--no-kv-unified"), False),
 }
+_SLEEP: Final = frozenset({"--sleep-idle-seconds"})
 _EMBEDDING: Final = frozenset({"--embedding", "--embeddings"})
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 _LARGEST_PORT: Final = 65_535
@@ -52,6 +53,7 @@ class Child:
         context: tokens of context, all slots together; None if not given.
         unified: whether the slots share one KV cache.
         embedding: whether it makes embeddings instead of text.
+        sleep_idle: seconds without a request after which it falls asleep; 0 if it never does.
     """
 
     pid: int
@@ -64,6 +66,7 @@ class Child:
     context: int | None
     unified: bool
     embedding: bool
+    sleep_idle: int = 0
 
     @property
     def identity(self) -> ChildIdentity:
@@ -113,6 +116,7 @@ def parse_child(pid: int, parent: int, started: int, argv: Sequence[str]) -> Chi
         context=_get_number(options, _CONTEXT),
         unified=next((_UNIFIED[name] for name, _ in reversed(options) if name in _UNIFIED), False),
         embedding=any(name in _EMBEDDING for name, _ in options),
+        sleep_idle=_get_number(options, _SLEEP) or 0,
     )
 
 

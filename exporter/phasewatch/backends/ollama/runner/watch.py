@@ -139,7 +139,7 @@ class RunnerWatch:
         address = create_address(self._target, child)
         client = LlamacppClient(address, transport=self._transport)
         watch = ProcessWatch(address, client, self._clock, model=key[0])
-        watch.describe(kv_unified=child.unified, queues_elsewhere=True)
+        watch.let_queue_elsewhere()
         return _WatchedChild(child, key, watch)
 
     async def _read(self, watched: _WatchedChild) -> None:
@@ -182,7 +182,7 @@ class RunnerWatch:
 
 
 def create_address(target: Target, child: Child) -> Target:
-    """The target with the address of one of its children, which needs no authorization."""
+    """The target with the address and the settings of one of its children, which needs no authorization."""
     return replace(
         target,
         url=f"http://127.0.0.1:{child.port}",
@@ -190,4 +190,5 @@ def create_address(target: Target, child: Child) -> Target:
         timeout=min(target.timeout, READ_TIMEOUT),
         authorization=None,
         tls_config=None,
+        server=replace(target.server, kv_unified=child.unified, sleep_idle=float(child.sleep_idle)),
     )
