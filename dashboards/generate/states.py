@@ -36,8 +36,8 @@ ALSO_SLOW_TOKENS, ALSO_SLOW_FIRST_TOKEN = "also_slow_tokens", "also_slow_first_t
 """What an engine with a queue suffers from as well."""
 
 IN_MEMORY, DOWN, UNKNOWN = "in_memory", "down", "unknown"
-"""Shown like the states of an engine: a model that an Ollama has loaded and whose requests are not seen, a target that is
-down, one without samples.
+"""Shown like the states of an engine: a model that an Ollama has loaded and that is in no state, a target that is down, one
+without samples.
 """
 
 STATES: Final[Mapping[str, ValueMapping]] = {

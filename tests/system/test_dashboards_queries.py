@@ -314,23 +314,23 @@ def test_the_table_of_remedies_advises_each_server_in_its_own_settings(tmp_path:
     for backend, handbook in list_handbooks().items():
         labels = f'job="phasewatch", instance="pw", target="{backend}", backend="{backend}"'
         series[f"llm_target_up{{{labels}}}"] = "1"
-        series[f'llm_saturation_state{{{labels}, model_name="m", engine="0", state="concurrency_limited"}}'] = "1"
+        series[f'llm_saturation_state{{{labels}, model_name="m", engine="0", state="stuck"}}'] = "1"
         series[f'llm_saturation_state{{{labels}, model_name="n", engine="0", state="healthy"}}'] = "1"
         series[f'llm_objective_met{{{labels}, model_name="n", engine="0", objective="decode_tokens_per_second"}}'] = "0"
-        for advice in (handbook.states[SaturationState.CONCURRENCY_LIMITED], handbook.slow_stream):
+        for advice in (handbook.states[SaturationState.STUCK], handbook.slow_stream):
             words = json.dumps("\n".join(list_words(advice.change)))
             rows[f'{{target="{backend}", change={words}}}'] = 1
     find_remedies(tmp_path, series, rows, "target, change")
 
 
 @needs("promtool")
-def test_a_model_of_an_ollama_whose_requests_are_seen_is_shown_by_its_state_alone(tmp_path: Path) -> None:
+def test_a_model_of_an_ollama_that_is_in_a_state_is_shown_by_that_alone(tmp_path: Path) -> None:
     labels = 'job="phasewatch", instance="pw", target="home", backend="ollama"'
     series = {
         f"llm_target_up{{{labels}}}": "1",
         f'llm_model_loaded{{{labels}, model_name="seen"}}': "1",
-        f'llm_saturation_state{{{labels}, model_name="seen", state="idle"}}': "1",
+        f'llm_saturation_state{{{labels}, model_name="seen", state="stuck"}}': "1",
         f'llm_model_loaded{{{labels}, model_name="probed"}}': "1",
     }
-    rows = {'{model_name="seen", state="idle"}': 1, '{model_name="probed", state="in_memory"}': 1}
+    rows = {'{model_name="seen", state="stuck"}': 1, '{model_name="probed", state="in_memory"}': 1}
     find_remedies(tmp_path, series, rows, "model_name, state")

@@ -48,7 +48,7 @@ _OTHERS: Final = {
     ),
     IN_MEMORY: Advice(
         STATES[IN_MEMORY].text,
-        "An Ollama has this model in memory, and requests of users are not seen: only probes measure it.",
+        "An Ollama has this model in memory. It does not report what waits, so what limits it is not known.",
         (Remedy("See the board Ollama."),),
     ),
 }

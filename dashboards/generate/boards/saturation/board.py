@@ -44,8 +44,8 @@ def _build_timeline() -> StateTimeline:
         description=(
             "Why requests wait, if they do. Green is no queue and grey idle; whether users are served well is below, under "
             "Objectives. Yellow (slots), blue (prefill), orange (KV cache) and teal (deferred) are queues with different "
-            "causes and opposite remedies; red shades lose work or answers. A gap: not known. An Ollama is "
-            "here where its users' requests are seen; what waits in its own queue is not."
+            "causes and opposite remedies; red shades lose work or answers. A gap: not known. An Ollama does not "
+            "report what waits: it is here only if it is stuck."
         ),
         queries=(Query(query_state_codes(), ENGINE_LEGEND),),
         width=24,

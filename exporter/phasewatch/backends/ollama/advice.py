@@ -79,16 +79,6 @@ FINDINGS: Final[Mapping[str, Advice]] = {
 
 STATES: Final[Mapping[SaturationState, Advice]] = {
     **CALM_ADVICE,
-    SaturationState.CONCURRENCY_LIMITED: Advice(
-        STATE_TITLES[SaturationState.CONCURRENCY_LIMITED],
-        "As many requests of this model run as it has slots. Whatever else comes waits in Ollama's own queue, which nothing shows.",
-        FINDINGS["all_slots_taken"].change,
-        (
-            Remedy(
-                "Do not take 0 waiting requests for a good sign: Ollama does not report how many wait.",
-            ),
-        ),
-    ),
     SaturationState.STUCK: Advice(
         STATE_TITLES[SaturationState.STUCK],
         "Requests run, and the llama-server that Ollama started for this model makes no progress or does not answer: it hangs.",
@@ -102,7 +92,7 @@ STATES: Final[Mapping[SaturationState, Advice]] = {
         (Remedy("Do not wait for it to recover: its requests stay open, and the model stays listed as loaded."),),
     ),
 }
-"""The states of a model whose requests are seen."""
+"""The states of a model. Its queue is not seen, so what limits it is not known; that it hangs is."""
 
 SLOW_STREAM: Final = Advice(
     "The stream is slow",
