@@ -36,7 +36,7 @@ def find_contradictions(raw: dict[Any, Any], rules: Rules) -> Iterator[Problem]:
         rule = _find_rule(target, rules)
         yield from _find_probe_contradictions(target, f"targets[{index}]")
         yield from _find_refused_keys(target, f"targets[{index}]", rule)
-        if "window" not in rule.unused_keys:
+        if not rule.any_window:
             yield from _find_short_window(target, raw, f"targets[{index}]")
         if target.get("tls_config") and str(target.get("url")).lower().startswith("http:"):
             yield Problem(f"targets[{index}].tls_config", "expected an https url with it")

@@ -86,15 +86,11 @@ def test_keys_that_an_ollama_does_not_use_are_noted() -> None:
     unused = {
         "server": {"max_num_seqs": 4},
         "saturation": {"memory": "20s"},
-        "objectives": {"time_to_first_token": "1s"},
-        "window": "2m",
         "metrics_path": "/metrics",
     }
     assert find_notes(write_ollama(**unused)) == [
         "targets[0].server: accepted, but not used: an ollama target has no such settings",
         "targets[0].saturation: accepted, but not used: Ollama does not tell what waits",
-        "targets[0].objectives: accepted, but not used: Ollama does not report the latencies of requests",
-        "targets[0].window: accepted, but not used: an ollama target is measured by probes",
         "targets[0].metrics_path: accepted, but not used: Ollama has no page of metrics",
     ]
 

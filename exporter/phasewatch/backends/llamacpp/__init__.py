@@ -44,7 +44,10 @@ def _is_props(value: Any) -> bool:
 LLAMACPP: Final = Backend(
     rules=BackendRules(
         name="llamacpp",
-        unused_keys={"probe": "accepted, but not used: a llamacpp target is never sent a prompt"},
+        unused_keys={
+            "probe": "accepted, but not used: a llamacpp target is never sent a prompt",
+            "ollama": "accepted, but not used: only an ollama target has children",
+        },
     ),
     handbook=LLAMACPP_HANDBOOK,
     create_scraper=_create_scraper,

@@ -63,10 +63,10 @@ OLLAMA: Final = Backend(
         # /api/ps locks the scheduler (0.32.4), and before read it unguarded.
         least_interval=5.0,
         interval_note="each look at an Ollama holds up its scheduler",
+        any_window=True,  # its children are read every second
         unused_keys={
             "server": "accepted, but not used: an ollama target has no such settings",
             "saturation": "accepted, but not used: Ollama does not tell what waits",
-            "objectives": "accepted, but not used: Ollama does not report the latencies of requests",
             "metrics_path": "accepted, but not used: Ollama has no page of metrics",
         },
         refused_keys=dict.fromkeys(_REPORTED_KEYS, "an ollama target tells this itself, for each of its models"),
