@@ -3,13 +3,13 @@
 import json
 import lzma
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from phasewatch.config.settings import ServerSettings
 from phasewatch.recordings.format import RecordingReader
-from phasewatch.recordings.replay import format_json
+from phasewatch.recordings.replay import create_target, format_json
 from tests.support.paths import RECORDINGS
-from tests.support.targets import new_target
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 """Name and sorted labels."""
@@ -35,11 +35,12 @@ def replayed(
     name: str, *, folder: Path = RECORDINGS, window: float = 60.0, api_servers: int | None = None
 ) -> Iterator[tuple[float, Metrics]]:
     """What /metrics shows after each scrape of a recording."""
-    target = new_target(
-        "recording", "vllm", "http://recording.invalid", window=window, server=ServerSettings(api_servers=api_servers)
+    recording = RecordingReader(folder / f"{name}.jsonl.xz")
+    target = replace(
+        create_target(recording, "recording"), window=window, server=ServerSettings(api_servers=api_servers)
     )
     series: dict[Series, Series] = {}  # one object for each series, so that whole replays can be kept
-    for line in format_json(RecordingReader(folder / f"{name}.jsonl.xz"), target):
+    for line in format_json(recording, target):
         document = json.loads(line)
         metrics = {}
         for metric in document["metrics"]:
