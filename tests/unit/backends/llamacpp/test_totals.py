@@ -1,0 +1,148 @@
+"""Totals of a window from pages with six digits: right to 3 % or absent, however much the server has counted before."""
+
+import random
+from dataclasses import replace
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from phasewatch.analysis.phases import Phases
+from phasewatch.backends.llamacpp.facts import ProcessFacts, Props
+from phasewatch.backends.llamacpp.process import ProcessState, fold_reading
+from phasewatch.backends.llamacpp.reading import ReadingParser
+from phasewatch.scrape.http import Response
+from phasewatch.snapshot.health import ScrapeTiming
+from tests.support.simulated_llama_server import Job, SimulatedLlamaServer
+from tests.support.targets import new_target
+
+FACTS = ProcessFacts("tiny", Props(slots=4, context=2048))
+
+
+def new_jobs(seed: int, slots: int, seconds: float) -> tuple[Job, ...]:
+    numbers = random.Random(seed)
+    longest, fastest = numbers.choice([20, 100, 600]), numbers.choice([0.005, 0.02, 0.1])
+    jobs = []
+    for slot in range(slots):
+        time = numbers.uniform(0, 5)
+        while time < seconds:
+            first = time + numbers.uniform(0.05, 1.5)
+            output, pause = numbers.randint(2, longest), fastest * numbers.uniform(0.8, 1.2)
+            job = Job(time, first, output, pause, slot, numbers.randint(10, 900))
+            jobs.append(job)
+            time = job.end + numbers.uniform(0.02, numbers.choice([0.1, 5]))
+    return tuple(sorted(jobs, key=lambda job: job.begin))
+
+
+def watch(
+    server: SimulatedLlamaServer, times: list[float], window: float, *, page: bool = True, slots: bool = True
+) -> list[tuple[float, float, Phases]]:
+    """Start and end of the window, and both phases, after each scrape."""
+    target = new_target("t", "llamacpp", "http://a.invalid", window=window)
+    state, parser, found = ProcessState(facts=FACTS), ReadingParser(), []
+    for time in times:
+        metrics = Response(200 if page else 501, "", server.render_page(time).encode() if page else b"")
+        listed = Response(200 if slots else 501, "", server.render_slots(time) if slots else b"")
+        state = fold_reading(state, parser.parse(metrics, listed), ScrapeTiming(time, time, None), target)
+        analysis = state.pages.engines[state.key]
+        found.append((analysis.past.times[0], time, analysis.phases))
+    return found
+
+
+@given(
+    st.integers(0, 100_000),
+    st.integers(1, 4),
+    st.sampled_from([0, 10**6, 2 * 10**7, 3 * 10**8, 10**10]),
+    st.sampled_from([10.0, 60.0]),
+    st.booleans(),
+)
+@example(7, 4, 10**8, 60.0, True)
+def test_a_throughput_is_right_to_three_percent_or_absent_after_any_number_of_tokens(
+    seed: int, slots: int, before: int, window: float, shows_slots: bool
+) -> None:
+    server = SimulatedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=before, streams_per_step=2.5)
+    for start, end, phases in watch(server, [float(t) for t in range(90)], window, slots=shows_slots):
+        truth = server.count_tokens(end) - server.count_tokens(start)
+        found = phases.decode_throughput_tokens_per_second
+        if found is not None and end > start:
+            # One token is the least that a window edge can cost.
+            assert abs(found * (end - start) - truth) <= max(1.0, 0.031 * truth), (end, found * (end - start), truth)
+        computed = sum(job.prompt for job in server.jobs if start < job.first <= end)
+        prefill = phases.prefill_throughput_tokens_per_second
+        if prefill is not None and end > start:
+            assert abs(prefill * (end - start) - computed) <= max(1.0, 0.031 * computed)
+
+
+@given(st.integers(0, 100_000), st.integers(1, 4))
+def test_up_to_a_million_tokens_no_throughput_is_absent(seed: int, slots: int) -> None:
+    server = SimulatedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=500_000)
+    for start, end, phases in watch(server, [float(t) for t in range(90)], 10.0):
+        assert end == start or phases.decode_throughput_tokens_per_second is not None
+
+
+@given(st.integers(0, 100_000), st.integers(1, 4), st.sampled_from([0, 2 * 10**7, 10**9]))
+def test_the_speed_of_a_stream_is_right_after_any_number_of_tokens_or_absent(
+    seed: int, slots: int, before: int
+) -> None:
+    server = SimulatedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=before)
+    for start, end, phases in watch(server, [float(t) for t in range(90)], 60.0):
+        tokens = server.count_tokens(end) - server.count_tokens(start)
+        seconds = server.count_stream_seconds(end) - server.count_stream_seconds(start)
+        found = phases.decode_tokens_per_second
+        # First tokens are in the count of the server; short windows know the beginnings of streams to one scrape.
+        if found is not None and end - start > 50 and seconds > 20:
+            assert abs(found / (tokens / seconds) - 1) < 0.1, (end, found, tokens / seconds)
+
+
+def test_an_idle_server_has_rates_of_zero_after_any_number_of_tokens() -> None:
+    for before in (0, 10**7, 10**10):
+        server = SimulatedLlamaServer((), before=before)
+        *_, (_, _, phases) = watch(server, [float(t) for t in range(20)], 10.0)
+        assert phases.decode_throughput_tokens_per_second == 0
+        assert phases.prefill_throughput_tokens_per_second == 0
+        assert phases.decode_tokens_per_second is None
+
+
+def test_a_server_of_embeddings_has_no_decode_speed() -> None:
+    server = SimulatedLlamaServer((), before=0)
+    target = new_target("t", "llamacpp", "http://a.invalid")
+    state, parser = ProcessState(facts=FACTS), ReadingParser()
+    for time in range(30):
+        page = "".join(
+            f"llamacpp:{name} {value}\n"
+            for name, value in {
+                "prompt_tokens_total": 500 * time,
+                "tokens_predicted_total": 0,
+                "n_decode_total": 4 * time,
+                "n_busy_slots_per_decode": 1.5,
+                "requests_processing": 1,
+                "requests_deferred": 0,
+            }.items()
+        )
+        for slots in (None, Response(501, "", b"")):
+            reading = parser.parse(Response(200, "", page.encode()), slots)
+        state = fold_reading(state, reading, ScrapeTiming(float(time), float(time), None), target)
+    phases = state.pages.engines[state.key].phases
+    assert phases.decode_throughput_tokens_per_second in {None, 0.0}
+    assert phases.decode_tokens_per_second is None
+    assert phases.prefill_throughput_tokens_per_second == 500
+    assert server.before == 0
+
+
+def test_with_slots_alone_throughput_is_close_for_answers_that_are_seen_twice() -> None:
+    jobs = tuple(Job(t, t + 0.3, 150, 0.02, slot=0) for t in range(0, 80, 4))
+    server = SimulatedLlamaServer(jobs)
+    found = watch(server, [0.25 * n for n in range(320)], 60.0, page=False)
+    start, end, phases = found[-1]
+    truth = (server.count_tokens(end) - server.count_tokens(start)) / (end - start)
+    assert phases.decode_throughput_tokens_per_second is not None
+    assert abs(phases.decode_throughput_tokens_per_second / truth - 1) < 0.04
+    assert phases.prefill_streams is None
+
+
+def test_a_page_without_slots_still_has_throughput_and_the_speed_of_finished_streams() -> None:
+    server = SimulatedLlamaServer(new_jobs(3, 2, 80.0), 2)
+    start, end, phases = watch(server, [float(t) for t in range(75)], 60.0, slots=False)[-1]
+    truth = (server.count_tokens(end) - server.count_tokens(start)) / (end - start)
+    assert phases.decode_throughput_tokens_per_second is not None
+    assert abs(phases.decode_throughput_tokens_per_second / truth - 1) < 0.005
+    assert replace(phases, decode_tokens_per_second=None) != phases
