@@ -106,6 +106,15 @@ def rename(state: ProcessState, model: str) -> ProcessState:
     return replace(state, facts=facts, pages=PageState(equipment=state.pages.equipment))
 
 
+def is_another_process(before: ProcessState, after: ProcessState) -> bool:
+    """Whether a reading came from another process than the one before."""
+    return (
+        before.tracking is not None
+        and after.tracking is not None
+        and _has_restarted(before.tracking.page, after.tracking.page)
+    )
+
+
 def is_idle(before: ProcessState, after: ProcessState) -> bool:
     """Whether a full read saw no request, and none had come and gone since the read before."""
     tracking = after.tracking

@@ -13,6 +13,7 @@ from phasewatch.backends.llamacpp.process import (
     fold_failure,
     fold_reading,
     fold_slots,
+    is_another_process,
     is_idle,
     needs_frequent_reads,
     rename,
@@ -81,6 +82,8 @@ class ProcessWatch:
         timing = ScrapeTiming(sent, self._clock(), None)
         before = self.state
         self.state = fold_reading(before, reading, timing, self._target)
+        if is_another_process(before, self.state):
+            self._rest = create_rest(self._target.server.sleep_idle)
         if not reading.asleep and not reading.resting:
             self._rest = record_full_read(self._rest, timing.done, idle=is_idle(before, self.state))
         return None
@@ -135,6 +138,8 @@ class ProcessWatch:
 
     async def _fold_failure(self, error: ScrapeError) -> None:
         self.state = fold_failure(self.state, error)
+        if error.refused:  # the next process may have another setting
+            self._rest = create_rest(self._target.server.sleep_idle)
         if error.reason is not Reason.TIMEOUT:
             raise error
         alive = await self._client.is_alive()
