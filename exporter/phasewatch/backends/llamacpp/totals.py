@@ -111,8 +111,7 @@ def _list_counts(past: EngineHistory) -> Iterator[Count]:
     if not has_slots and now.generation_tokens and not drafts(now):
         steps = _count_stream_steps(past)
         if steps is not None:
-            seconds = _scale_seconds(steps.value, growth.generation_tokens, growth.decode_seconds)
-            yield Count(steps.value, steps.error, seconds)
+            yield Count(steps.value, steps.error, _measure_ended_streams(past, steps.value))
     if has_slots:
         sampled = _count_sampled(past)
         if sampled is not None:
@@ -132,6 +131,19 @@ def _measure_stream_seconds(past: EngineHistory, tokens: float) -> float | None:
     if seconds is not None and compute_resolution(now.decode_seconds) <= LARGEST_ERROR * seconds:
         return seconds
     return _scale_seconds(tokens, growth.tracked_tokens, growth.tracked_seconds) if _are_tracked(growth) else None
+
+
+def _measure_ended_streams(past: EngineHistory, tokens: float) -> float | None:
+    """Time that streams spent on `tokens` at the speed of those that ended in the window, without /slots. Those are
+    counted whole, whenever they began. So what they generated and the time that it took must be about what the window
+    has; otherwise they are others than its streams, such as requests that were aborted while their prompt was read.
+    """
+    growth = past.growth
+    running = sum(sample.requests_running or 0.0 for sample in past.samples) / len(past.samples)
+    shares = (divide(growth.generation_tokens, tokens), divide(growth.decode_seconds, running * past.seconds))
+    if any(share is None or not LEAST_TRACKED_SHARE <= share <= 1 / LEAST_TRACKED_SHARE for share in shares):
+        return None
+    return _scale_seconds(tokens, growth.generation_tokens, growth.decode_seconds)
 
 
 def _are_tracked(growth: EngineSample) -> bool:

@@ -146,3 +146,10 @@ def test_a_page_without_slots_still_has_throughput_and_the_speed_of_finished_str
     assert phases.decode_throughput_tokens_per_second is not None
     assert abs(phases.decode_throughput_tokens_per_second / truth - 1) < 0.005
     assert replace(phases, decode_tokens_per_second=None) != phases
+
+
+def test_without_slots_streams_that_did_not_fill_the_window_say_nothing_of_its_speed() -> None:
+    # One request is broken off in its prompt, which counts two tokens and a microsecond; the other goes on.
+    jobs = (Job(1.0, 2.0, 4000, 0.05), Job(20.0, 20.5, 2, 1e-6, slot=1))
+    for start, end, phases in watch(SimulatedLlamaServer(jobs), [float(t) for t in range(60)], 10.0, slots=False):
+        assert phases.decode_tokens_per_second is None, (start, end)
