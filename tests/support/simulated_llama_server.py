@@ -79,7 +79,9 @@ class SimulatedLlamaServer:
             "requests_processing": len(self.list_live(time)),
             "requests_deferred": 0,
         }
-        return "".join(f"# TYPE llamacpp:{name} counter\nllamacpp:{name} {value:.6g}\n" for name, value in samples.items())
+        return "".join(
+            f"# TYPE llamacpp:{name} counter\nllamacpp:{name} {value:.6g}\n" for name, value in samples.items()
+        )
 
     def list_slots(self, time: float) -> list[dict[str, Any]]:
         return [self._describe_slot(index, time) for index in range(self.slots)]

@@ -40,7 +40,8 @@ class EngineSample:
     too: tokens, requests, steps, seconds, and the server's own estimates of operations and bytes, in histograms or in
     plain counters, whichever the server has. Where a server shows each request, `prefill_progress` counts the computed
     tokens of unfinished prompts too, and `stream_seconds` is `decode_seconds` with that of unfinished streams, which
-    passes whether they get tokens or not. Three more counters follow from comparing one scrape with the next:
+    passes whether they get tokens or not. `requests_begun` counts the requests that
+    any scrape has seen, at work or ended. Three more counters follow from comparing one scrape with the next:
     `tracked_tokens` and `tracked_seconds` of streams that were seen decoding by both, and `sampled_seconds` of all
     streams, by the trapezoidal rule. `cache_config` holds the labels with which the server describes its KV cache; only
     its backend interprets them.
@@ -61,6 +62,7 @@ class EngineSample:
     prompt_tokens_transferred: float | None = None
     prompt_tokens_cached: float | None = None
     prefill_progress: float | None = None
+    requests_begun: float | None = None
     prefill_seconds: float | None = None
     generation_tokens: float | None = None
     decode_seconds: float | None = None

@@ -119,7 +119,8 @@ def _list_counts(past: EngineHistory) -> Iterator[Count]:
 
 
 def _was_busy(past: EngineHistory) -> bool:
-    return any(sample.requests_running for sample in past.samples)
+    """Whether there were requests, as far as the scrapes show: one may begin and end between two."""
+    return bool(past.growth.requests_begun) or any(sample.requests_running for sample in past.samples)
 
 
 def _measure_stream_seconds(past: EngineHistory, tokens: float) -> float | None:
@@ -183,8 +184,8 @@ def _count_sampled(past: EngineHistory) -> Count | None:
     sampled, tracked = growth.sampled_seconds, growth.tracked_seconds
     if sampled is None or tracked is None:
         return None
-    if sampled == 0:
-        return Count(0.0, 0.0, 0.0)
+    if sampled == 0:  # no scrape saw a stream; one may have begun and ended between two
+        return None if growth.requests_begun else Count(0.0, 0.0, 0.0)
     speed = divide(growth.tracked_tokens, tracked)
     if speed is None:
         return None

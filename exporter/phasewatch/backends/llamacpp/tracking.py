@@ -90,6 +90,7 @@ def advance_tracking(
         requests_running=float(sum(slot.busy for slot in slots)) if page is None else own.requests_running,
         requests_prefilling=float(sum(slot.prefilling for slot in slots)),
         kv_cache_tokens=_sum_known(slot.held for slot in slots if slot.decoding),
+        requests_begun=_count_begun(before, slots),
         prefill_progress=_count_prompt_tokens(before, own, slots, computed),
         tracked_tokens=tracked_tokens,
         tracked_seconds=tracked_seconds,
@@ -107,6 +108,15 @@ def advance_tracking(
 
 def _get_key(slot: Slot) -> RequestKey:
     return slot.index, slot.request
+
+
+def _count_begun(before: Tracking | None, slots: tuple[Slot, ...]) -> float:
+    """Requests whose numbers were seen for the first time since the first scrape. An idle slot keeps the last one."""
+    if before is None or before.slots is None:
+        return (before.sample.requests_begun if before else None) or 0.0
+    known = {_get_key(slot) for slot in before.slots}
+    begun = sum(slot.request is not None and _get_key(slot) not in known for slot in slots)
+    return (before.sample.requests_begun or 0.0) + begun
 
 
 def _show_tokens(slots: Iterable[Slot]) -> bool:

@@ -74,7 +74,16 @@ def test_the_state_of_builds_before_is_processing_tells_what_is_busy() -> None:
 
 
 def test_anything_but_a_list_of_objects_is_refused_without_a_word_of_it() -> None:
-    for body in (b"", b"secret", b'{"secret": 1}', b'["secret"]', b'[{"secret": ', b"[" * 100_000, b"\xff\xfe", b"null"):
+    for body in (
+        b"",
+        b"secret",
+        b'{"secret": 1}',
+        b'["secret"]',
+        b'[{"secret": ',
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b"null",
+    ):
         with pytest.raises(ScrapeError) as raised:
             parse_slots(body)
         assert raised.value.reason is Reason.PARSE

@@ -1,9 +1,10 @@
 """Counters from page and slots together: exact while requests run, never falling, never from before the first scrape."""
 
 import random
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phasewatch.analysis.samples import COUNTERS, EngineSample
@@ -24,7 +25,9 @@ def scrape(
     return advance_tracking(before, sample if page else None, slots, time + delay)
 
 
-def follow(server: SimulatedLlamaServer, times: list[float], delay: float = 0.0, *, page: bool = True) -> list[Tracking]:
+def follow(
+    server: SimulatedLlamaServer, times: list[float], delay: float = 0.0, *, page: bool = True
+) -> list[Tracking]:
     found: list[Tracking] = []
     for time in times:
         found.append(scrape(server, found[-1] if found else None, time, delay, page=page))
@@ -51,6 +54,7 @@ def difference(first: Tracking, last: Tracking, name: str) -> float:
     return float(b - a)
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.2, 5), st.floats(0, 0.3))
 def test_no_counter_ever_falls(seed: int, slots: int, interval: float, delay: float) -> None:
     server = SimulatedLlamaServer(queue_jobs(seed, slots), slots)
@@ -62,6 +66,7 @@ def test_no_counter_ever_falls(seed: int, slots: int, interval: float, delay: fl
                 assert a is None or b is None or b >= a - 1e-9, name
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_the_tokens_are_those_of_the_server_at_every_scrape(seed: int, slots: int) -> None:
     server = SimulatedLlamaServer(queue_jobs(seed, slots), slots)
@@ -69,6 +74,7 @@ def test_the_tokens_are_those_of_the_server_at_every_scrape(seed: int, slots: in
         assert one.sample.generation_tokens == server.count_tokens(time)
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.5, 30))
 def test_the_time_of_streams_is_that_of_the_server_whenever_the_first_scrape_is(
     seed: int, slots: int, start: float
@@ -105,6 +111,15 @@ def test_a_stream_that_stands_still_moves_no_counter_of_work() -> None:
     last = advance_tracking(first, page, slots, 10.0)
     moved = {name for name in COUNTERS if getattr(first.sample, name) != getattr(last.sample, name)}
     assert moved == {"stream_seconds", "tracked_seconds", "sampled_seconds"}
+
+
+def test_a_request_that_came_and_went_between_two_scrapes_is_counted() -> None:
+    page = EngineSample(generation_tokens=50.0)
+    idle = Slot(0, False, 2048, 3, 20, 0, 0)
+    first = advance_tracking(None, page, (idle,), 0.0)
+    second = advance_tracking(first, page, (replace(idle, request=9),), 1.0)
+    third = advance_tracking(second, page, (replace(idle, request=9),), 2.0)
+    assert [one.sample.requests_begun for one in (first, second, third)] == [0, 1, 1]
 
 
 def test_a_slot_whose_count_falls_is_another_request() -> None:
