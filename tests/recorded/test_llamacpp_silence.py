@@ -11,12 +11,12 @@ from phasewatch.recordings.format import RecordingReader
 from phasewatch.recordings.replay import create_target, format_json
 from tests.support.pages import Metrics, replayed, value, values
 from tests.support.paths import CASES
-from tests.support.simulated_llama_server import Job, SimulatedLlamaServer, hang_line, record_line, write_recording
+from tests.support.scripted_llama_server import Job, ScriptedLlamaServer, hang_line, record_line, write_recording
 
 THROUGHPUT = "llm_decode_throughput_tokens_per_second"
 RATES = (THROUGHPUT, "llm_decode_tokens_per_second", "llm_prefill_throughput_tokens_per_second")
 
-DECODING = SimulatedLlamaServer((Job(0.0, 1.0, 4000, 0.05), Job(0.0, 1.0, 4000, 0.05, slot=1)))
+DECODING = ScriptedLlamaServer((Job(0.0, 1.0, 4000, 0.05), Job(0.0, 1.0, 4000, 0.05, slot=1)))
 """Two streams of 20 tokens per second each for 200 s."""
 
 
@@ -58,20 +58,24 @@ def test_a_server_that_stops_amid_decoding_is_stuck_after_a_minute_although_its_
             assert time < 105 or find_state(metrics) == "stuck", time
             stalls += values(metrics, "llm_token_stall_seconds")
         elif time < 215:
-            assert up == 0 and value(metrics, "llm_target_scrape_errors_total", reason="connect"), time
-            assert find_state(metrics) is None and not values(metrics, "llm_token_stall_seconds"), time
+            assert up == 0, time
+            assert value(metrics, "llm_target_scrape_errors_total", reason="connect"), time
+            assert find_state(metrics) is None, time
+            assert not values(metrics, "llm_token_stall_seconds"), time
         else:
             assert up == 1
             rates = [found for name in RATES for found in values(metrics, name)]
             assert all(0 <= rate < 101 for rate in rates), (time, rates)
             if time >= 245:
                 assert value(metrics, "llm_decode_tokens_per_second") == pytest.approx(50, rel=0.02), time
-    assert stalls == sorted(stalls) and stalls[-1] > 150 and len(stalls) > 10
+    assert stalls == sorted(stalls)
+    assert stalls[-1] > 150
+    assert len(stalls) > 10
 
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_silence_that_began_in_a_prompt_is_never_stuck(tmp_path: Path, alive: bool) -> None:
-    server = SimulatedLlamaServer((Job(5.0, 1805.0, 100, 0.1, prompt=60_000),))
+    server = ScriptedLlamaServer((Job(5.0, 1805.0, 100, 0.1, prompt=60_000),))
     times = [float(t) for t in range(7)]
     silent = [hang_line(float(t), alive=alive) for t in range(7, 1800, 5)]
     after = [record_line(server, float(t)) for t in range(1806, 1815)]
@@ -107,14 +111,14 @@ def test_after_a_gap_rates_are_divided_by_the_whole_gap(tmp_path: Path) -> None:
 
 
 def test_a_server_that_nothing_has_answered_for_an_hour_is_down_whatever_it_did(tmp_path: Path) -> None:
-    server = SimulatedLlamaServer((Job(5.0, 9005.0, 100, 0.1, prompt=60_000),))
+    server = ScriptedLlamaServer((Job(5.0, 9005.0, 100, 0.1, prompt=60_000),))
     silent = [hang_line(float(t), alive=False) for t in range(7, 4000, 60)]
     shown = play(tmp_path, [*(record_line(server, float(t)) for t in range(7)), *silent])
     assert value(shown[3967.0], "llm_target_up") == 0
 
 
 def test_an_idle_server_that_falls_silent_is_down_and_not_stuck(tmp_path: Path) -> None:
-    idle = SimulatedLlamaServer((Job(1.0, 2.0, 50, 0.1),))
+    idle = ScriptedLlamaServer((Job(1.0, 2.0, 50, 0.1),))
     lines = [record_line(idle, float(t)) for t in range(40)]
     lines += [hang_line(float(t), alive=False) for t in range(40, 200, 5)]
     for time, metrics in play(tmp_path, lines).items():
@@ -126,7 +130,7 @@ def test_an_idle_server_that_falls_silent_is_down_and_not_stuck(tmp_path: Path) 
 
 def test_a_crash_amid_decoding_is_down_at_once_and_leaves_nothing_of_the_old_counters(tmp_path: Path) -> None:
     refused = [{"kind": "scrape", "t": float(t), "took": 0.0, "error": "connect", "refused": True} for t in (41, 42)]
-    new = SimulatedLlamaServer((Job(45.0, 46.0, 600, 0.1),), start="2000")
+    new = ScriptedLlamaServer((Job(45.0, 46.0, 600, 0.1),), start="2000")
     lines = [*(record_line(DECODING, float(t)) for t in range(1, 41)), *refused]
     shown = play(tmp_path, [*lines, *(record_line(new, float(t)) for t in range(43, 80))])
     for time, metrics in shown.items():
@@ -139,7 +143,7 @@ def test_a_crash_amid_decoding_is_down_at_once_and_leaves_nothing_of_the_old_cou
 
 
 def test_a_crash_during_a_silence_is_seen_by_the_start_header_alone(tmp_path: Path) -> None:
-    new = SimulatedLlamaServer((Job(45.0, 46.0, 600, 0.1),), start="2000", before=1_000_000)
+    new = ScriptedLlamaServer((Job(45.0, 46.0, 600, 0.1),), start="2000", before=1_000_000)
     lines = [*(record_line(DECODING, float(t)) for t in range(1, 41)), hang_line(41.0, alive=True)]
     for time, metrics in play(tmp_path, [*lines, *(record_line(new, float(t)) for t in range(46, 80))]).items():
         if time >= 46:

@@ -4,7 +4,7 @@ import asyncio
 
 from phasewatch.backends.llamacpp.rest import FIRST_PAUSE, LONGEST_PAUSE, Rest, record_full_read, should_rest
 from phasewatch.backends.llamacpp.scraper import LlamacppScraper
-from tests.support.simulated_llama_server import Job, SimulatedLlamaServer
+from tests.support.scripted_llama_server import Job, ScriptedLlamaServer
 from tests.support.targets import new_target
 
 
@@ -16,7 +16,7 @@ class Clock:
         return self.now
 
 
-def observe(server: SimulatedLlamaServer, seconds: float, interval: float) -> dict[float, list[str]]:
+def observe(server: ScriptedLlamaServer, seconds: float, interval: float) -> dict[float, list[str]]:
     """The paths that were read at each scrape."""
     clock = Clock()
     asked: dict[float, list[str]] = {}
@@ -42,7 +42,7 @@ def is_full(paths: list[str]) -> bool:
 
 def test_a_server_with_a_sleep_setting_falls_asleep_and_is_never_woken() -> None:
     for sleep_after, interval in ((8.0, 1.0), (30.0, 1.0), (8.0, 15.0), (60.0, 5.0), (180.0, 5.0), (900.0, 15.0)):
-        server = SimulatedLlamaServer((Job(2.0, 3.0, 100, 0.05),), sleep_after=sleep_after)
+        server = ScriptedLlamaServer((Job(2.0, 3.0, 100, 0.05),), sleep_after=sleep_after)
         asked = observe(server, 5 * sleep_after + 300, interval)
         assert server.slept, (sleep_after, interval)
         assert server.wakes == 0, (sleep_after, interval)
@@ -52,7 +52,7 @@ def test_a_server_with_a_sleep_setting_falls_asleep_and_is_never_woken() -> None
 
 def test_a_server_that_sleeps_is_left_alone_after_each_of_its_requests_too() -> None:
     jobs = tuple(Job(t, t + 1, 100, 0.05) for t in range(2, 1500, 400))
-    server = SimulatedLlamaServer(jobs, sleep_after=60.0)
+    server = ScriptedLlamaServer(jobs, sleep_after=60.0)
     asked = observe(server, 1500.0, 1.0)
     assert server.wakes == 0
     for job in jobs[1:]:
@@ -60,17 +60,17 @@ def test_a_server_that_sleeps_is_left_alone_after_each_of_its_requests_too() -> 
 
 
 def test_a_server_without_the_setting_is_read_at_every_scrape_after_a_bounded_time() -> None:
-    asked = observe(SimulatedLlamaServer(), 3000.0, 5.0)
+    asked = observe(ScriptedLlamaServer(), 3000.0, 5.0)
     assert all(is_full(paths) for time, paths in asked.items() if time > 2 * LONGEST_PAUSE + 120)
 
 
 def test_a_build_that_cannot_sleep_is_read_at_every_scrape() -> None:
-    asked = observe(SimulatedLlamaServer(can_sleep=False), 120.0, 1.0)
+    asked = observe(ScriptedLlamaServer(can_sleep=False), 120.0, 1.0)
     assert all(is_full(paths) for paths in asked.values())
 
 
 def test_a_server_with_requests_is_read_at_every_scrape() -> None:
-    server = SimulatedLlamaServer((Job(0.0, 1.0, 4000, 0.05),), sleep_after=8.0)
+    server = ScriptedLlamaServer((Job(0.0, 1.0, 4000, 0.05),), sleep_after=8.0)
     asked = observe(server, 190.0, 1.0)
     assert all(is_full(paths) for paths in asked.values())
 
@@ -78,7 +78,7 @@ def test_a_server_with_requests_is_read_at_every_scrape() -> None:
 def test_a_server_that_was_settled_and_starts_anew_is_left_alone_again() -> None:
     """It may have got the setting."""
     clock = Clock()
-    server = SimulatedLlamaServer()
+    server = ScriptedLlamaServer()
 
     async def work() -> None:
         target = new_target("t", "llamacpp", "http://a.invalid")

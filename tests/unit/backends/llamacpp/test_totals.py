@@ -1,6 +1,7 @@
 """Totals of a window from pages with six digits: right to 3 % or absent, however much the server has counted before."""
 
 import random
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -10,14 +11,14 @@ from phasewatch.backends.llamacpp.process import ProcessState, fold_reading
 from phasewatch.backends.llamacpp.reading import ReadingParser
 from phasewatch.scrape.http import Response
 from phasewatch.snapshot.health import ScrapeTiming
-from tests.support.simulated_llama_server import Job, SimulatedLlamaServer
+from tests.support.scripted_llama_server import Job, ScriptedLlamaServer
 from tests.support.targets import new_target
 
 FACTS = ProcessFacts("tiny", Props(slots=4, context=2048))
 
 
 def new_jobs(seed: int, slots: int, seconds: float) -> tuple[Job, ...]:
-    numbers = random.Random(seed)
+    numbers = random.Random(seed)  # noqa: S311  # no secret
     longest, fastest = numbers.choice([20, 100, 600]), numbers.choice([0.005, 0.02, 0.1])
     jobs = []
     for slot in range(slots):
@@ -32,7 +33,7 @@ def new_jobs(seed: int, slots: int, seconds: float) -> tuple[Job, ...]:
 
 
 def watch(
-    server: SimulatedLlamaServer, times: list[float], window: float, *, page: bool = True, slots: bool = True
+    server: ScriptedLlamaServer, times: list[float], window: float, *, page: bool = True, slots: bool = True
 ) -> list[tuple[float, float, Phases]]:
     """Start and end of the window, and both phases, after each scrape."""
     target = new_target("t", "llamacpp", "http://a.invalid", window=window)
@@ -58,7 +59,7 @@ def watch(
 def test_a_throughput_is_right_to_three_percent_or_absent_after_any_number_of_tokens(
     seed: int, slots: int, before: int, window: float, shows_slots: bool
 ) -> None:
-    server = SimulatedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=before, streams_per_step=2.5)
+    server = ScriptedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=before, streams_per_step=2.5)
     for start, end, phases in watch(server, [float(t) for t in range(90)], window, slots=shows_slots):
         truth = server.count_tokens(end) - server.count_tokens(start)
         found = phases.decode_throughput_tokens_per_second
@@ -76,7 +77,7 @@ def test_a_throughput_is_right_to_three_percent_or_absent_after_any_number_of_to
 @settings(max_examples=10)
 @given(st.integers(0, 100_000), st.integers(1, 4))
 def test_up_to_a_million_tokens_no_throughput_is_absent(seed: int, slots: int) -> None:
-    server = SimulatedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=500_000)
+    server = ScriptedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=500_000)
     for start, end, phases in watch(server, [float(t) for t in range(90)], 10.0):
         assert end == start or phases.decode_throughput_tokens_per_second is not None
 
@@ -86,7 +87,7 @@ def test_up_to_a_million_tokens_no_throughput_is_absent(seed: int, slots: int) -
 def test_the_speed_of_a_stream_is_right_after_any_number_of_tokens_or_absent(
     seed: int, slots: int, before: int
 ) -> None:
-    server = SimulatedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=before)
+    server = ScriptedLlamaServer(new_jobs(seed, slots, 80.0), slots, before=before)
     for start, end, phases in watch(server, [float(t) for t in range(90)], 60.0):
         tokens = server.count_tokens(end) - server.count_tokens(start)
         seconds = server.count_stream_seconds(end) - server.count_stream_seconds(start)
@@ -98,7 +99,7 @@ def test_the_speed_of_a_stream_is_right_after_any_number_of_tokens_or_absent(
 
 def test_an_idle_server_has_rates_of_zero_after_any_number_of_tokens() -> None:
     for before in (0, 10**7, 10**10):
-        server = SimulatedLlamaServer((), before=before)
+        server = ScriptedLlamaServer((), before=before)
         *_, (_, _, phases) = watch(server, [float(t) for t in range(20)], 10.0)
         assert phases.decode_throughput_tokens_per_second == 0
         assert phases.prefill_throughput_tokens_per_second == 0
@@ -106,7 +107,7 @@ def test_an_idle_server_has_rates_of_zero_after_any_number_of_tokens() -> None:
 
 
 def test_a_server_of_embeddings_has_no_decode_speed() -> None:
-    server = SimulatedLlamaServer((), before=0)
+    server = ScriptedLlamaServer((), before=0)
     target = new_target("t", "llamacpp", "http://a.invalid")
     state, parser = ProcessState(facts=FACTS), ReadingParser()
     for time in range(30):
@@ -133,7 +134,7 @@ def test_a_server_of_embeddings_has_no_decode_speed() -> None:
 
 def test_with_slots_alone_throughput_is_close_for_answers_that_are_seen_twice() -> None:
     jobs = tuple(Job(t, t + 0.3, 150, 0.02, slot=0) for t in range(0, 80, 4))
-    server = SimulatedLlamaServer(jobs)
+    server = ScriptedLlamaServer(jobs)
     found = watch(server, [0.25 * n for n in range(320)], 60.0, page=False)
     start, end, phases = found[-1]
     truth = (server.count_tokens(end) - server.count_tokens(start)) / (end - start)
@@ -144,7 +145,7 @@ def test_with_slots_alone_throughput_is_close_for_answers_that_are_seen_twice() 
 
 def test_a_page_without_slots_still_has_throughput_and_the_speed_of_finished_streams() -> None:
     jobs = (Job(t + 4 * slot, t + 4 * slot + 0.1, 380, 0.02, slot) for t in range(0, 80, 8) for slot in (0, 1))
-    server = SimulatedLlamaServer(tuple(sorted(jobs, key=lambda job: job.begin)), 2)
+    server = ScriptedLlamaServer(tuple(sorted(jobs, key=lambda job: job.begin)), 2)
     start, end, phases = watch(server, [float(t) for t in range(75)], 60.0, slots=False)[-1]
     truth = (server.count_tokens(end) - server.count_tokens(start)) / (end - start)
     assert phases.decode_throughput_tokens_per_second is not None
@@ -156,5 +157,5 @@ def test_a_page_without_slots_still_has_throughput_and_the_speed_of_finished_str
 def test_without_slots_streams_that_did_not_fill_the_window_say_nothing_of_its_speed() -> None:
     # One request is broken off in its prompt, which counts two tokens and a microsecond; the other goes on.
     jobs = (Job(1.0, 2.0, 4000, 0.05), Job(20.0, 20.5, 2, 1e-6, slot=1))
-    for start, end, phases in watch(SimulatedLlamaServer(jobs), [float(t) for t in range(60)], 10.0, slots=False):
+    for start, end, phases in watch(ScriptedLlamaServer(jobs), [float(t) for t in range(60)], 10.0, slots=False):
         assert phases.decode_tokens_per_second is None, (start, end)

@@ -1,5 +1,6 @@
-"""Counters from page and slots together: exact while requests run, never falling, never from before the first scrape."""
+"""Counters from page and slots together: exact while requests run, and they never fall."""
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -12,22 +13,20 @@ from phasewatch.backends.llamacpp.metric_names import METRIC_NAMES
 from phasewatch.backends.llamacpp.slots import Slot, parse_slots
 from phasewatch.backends.llamacpp.tracking import Tracking, advance_tracking
 from phasewatch.backends.prometheus_page import PageReader
-from tests.support.simulated_llama_server import Job, SimulatedLlamaServer
+from tests.support.scripted_llama_server import Job, ScriptedLlamaServer
 
 READER = PageReader(METRIC_NAMES)
 
 
 def scrape(
-    server: SimulatedLlamaServer, before: Tracking | None, time: float, delay: float = 0.0, *, page: bool = True
+    server: ScriptedLlamaServer, before: Tracking | None, time: float, delay: float = 0.0, *, page: bool = True
 ) -> Tracking:
     (sample,) = READER.read(server.render_page(time)).engines.values()
     slots = parse_slots(server.render_slots(time + delay))
     return advance_tracking(before, sample if page else None, slots, time + delay)
 
 
-def follow(
-    server: SimulatedLlamaServer, times: list[float], delay: float = 0.0, *, page: bool = True
-) -> list[Tracking]:
+def follow(server: ScriptedLlamaServer, times: list[float], delay: float = 0.0, *, page: bool = True) -> list[Tracking]:
     found: list[Tracking] = []
     for time in times:
         found.append(scrape(server, found[-1] if found else None, time, delay, page=page))
@@ -36,7 +35,7 @@ def follow(
 
 def queue_jobs(seed: int, slots: int) -> tuple[Job, ...]:
     """Requests one after another in each slot."""
-    numbers = random.Random(seed)
+    numbers = random.Random(seed)  # noqa: S311  # no secret
     jobs = []
     for slot in range(slots):
         time = numbers.uniform(0, 3)
@@ -50,17 +49,18 @@ def queue_jobs(seed: int, slots: int) -> tuple[Job, ...]:
 
 def difference(first: Tracking, last: Tracking, name: str) -> float:
     a, b = getattr(first.sample, name), getattr(last.sample, name)
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     return float(b - a)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.2, 5), st.floats(0, 0.3))
 def test_no_counter_ever_falls(seed: int, slots: int, interval: float, delay: float) -> None:
-    server = SimulatedLlamaServer(queue_jobs(seed, slots), slots)
+    server = ScriptedLlamaServer(queue_jobs(seed, slots), slots)
     for page in (True, False):
         found = follow(server, [interval * n for n in range(int(40 / interval))], min(delay, interval / 2), page=page)
-        for before, after in zip(found, found[1:], strict=False):
+        for before, after in itertools.pairwise(found):
             for name in COUNTERS:
                 a, b = getattr(before.sample, name), getattr(after.sample, name)
                 assert a is None or b is None or b >= a - 1e-9, name
@@ -69,7 +69,7 @@ def test_no_counter_ever_falls(seed: int, slots: int, interval: float, delay: fl
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_the_tokens_are_those_of_the_server_at_every_scrape(seed: int, slots: int) -> None:
-    server = SimulatedLlamaServer(queue_jobs(seed, slots), slots)
+    server = ScriptedLlamaServer(queue_jobs(seed, slots), slots)
     for time, one in zip(range(40), follow(server, [float(t) for t in range(40)]), strict=True):
         assert one.sample.generation_tokens == server.count_tokens(time)
 
@@ -79,7 +79,7 @@ def test_the_tokens_are_those_of_the_server_at_every_scrape(seed: int, slots: in
 def test_the_time_of_streams_is_that_of_the_server_whenever_the_first_scrape_is(
     seed: int, slots: int, start: float
 ) -> None:
-    server = SimulatedLlamaServer(queue_jobs(seed, slots), slots)
+    server = ScriptedLlamaServer(queue_jobs(seed, slots), slots)
     found = follow(server, [start + 0.5 * n for n in range(60)])
     # A stream that ends before it was seen twice is timed by the speed of others, hence the allowance of an interval.
     expected = server.count_stream_seconds(start + 29.5) - server.count_stream_seconds(start)
@@ -87,7 +87,7 @@ def test_the_time_of_streams_is_that_of_the_server_whenever_the_first_scrape_is(
 
 
 def test_a_request_that_ends_between_the_two_reads_makes_no_dip() -> None:
-    server = SimulatedLlamaServer((Job(0.0, 1.0, 101, 0.05), Job(0.0, 1.0, 400, 0.05, slot=1)))
+    server = ScriptedLlamaServer((Job(0.0, 1.0, 101, 0.05), Job(0.0, 1.0, 400, 0.05, slot=1)))
     found = follow(server, [5.0, 5.98, 7.0], 0.04)  # the first ends at 6.0
     totals = [one.sample.generation_tokens or 0.0 for one in found]
     assert server.count_tokens(6.02) - totals[1] <= 101
@@ -96,7 +96,7 @@ def test_a_request_that_ends_between_the_two_reads_makes_no_dip() -> None:
 
 
 def test_a_stream_that_was_there_before_the_first_scrape_gives_no_false_speed() -> None:
-    server = SimulatedLlamaServer((Job(0.0, 1.0, 2000, 0.05),))
+    server = ScriptedLlamaServer((Job(0.0, 1.0, 2000, 0.05),))
     found = follow(server, [float(t) for t in range(60, 110)])
     for earlier, later in ((1, 5), (1, 40), (35, 45)):
         tokens = difference(found[earlier], found[later], "generation_tokens")
@@ -133,7 +133,7 @@ def test_a_slot_whose_count_falls_is_another_request() -> None:
 
 def test_an_abort_loses_no_token_and_no_second() -> None:
     # It generates 40 of 200 tokens, and the counters take over what it had.
-    aborted = SimulatedLlamaServer((Job(0.0, 1.0, 40, 0.05), Job(0.0, 1.0, 400, 0.05, slot=1)))
+    aborted = ScriptedLlamaServer((Job(0.0, 1.0, 40, 0.05), Job(0.0, 1.0, 400, 0.05, slot=1)))
     found = follow(aborted, [float(t) for t in range(12)])
     assert difference(found[1], found[10], "generation_tokens") == aborted.count_tokens(10) - aborted.count_tokens(1)
 
@@ -154,10 +154,12 @@ def test_prefill_progress_has_the_prompts_at_work_and_not_twice_when_they_are_do
 
 
 def test_without_a_page_the_slots_give_streams_and_their_speed() -> None:
-    server = SimulatedLlamaServer(tuple(Job(t, t + 0.5, 150, 0.02, slot=0) for t in range(0, 40, 4)))
+    server = ScriptedLlamaServer(tuple(Job(t, t + 0.5, 150, 0.02, slot=0) for t in range(0, 40, 4)))
     found = follow(server, [0.25 * n for n in range(160)], page=False)
     last = found[-1].sample
     assert last.generation_tokens is None
-    assert last.tracked_tokens is not None and last.tracked_seconds and last.sampled_seconds
+    assert last.tracked_tokens is not None
+    assert last.tracked_seconds
+    assert last.sampled_seconds
     tokens = last.sampled_seconds * last.tracked_tokens / last.tracked_seconds
     assert tokens == pytest.approx(server.count_tokens(39.75), rel=0.03)

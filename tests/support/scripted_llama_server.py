@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 
-SECRET = "the quick brown fox of a user's prompt"
+WRITTEN = "the quick brown fox of a user's prompt"
+"""What users wrote, wherever a build may show it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Job:
 
 
 @dataclass
-class SimulatedLlamaServer:
+class ScriptedLlamaServer:
     """The server. `start` identifies its process; `before` are tokens that it generated, and computed, earlier."""
 
     jobs: tuple[Job, ...] = ()
@@ -104,8 +105,8 @@ class SimulatedLlamaServer:
             "n_prompt_tokens": job.prompt + decoded,
             "n_prompt_tokens_processed": job.prompt if busy and decoded else 0,
             "n_prompt_tokens_cache": 0,
-            "prompt": SECRET,
-            "params": {"grammar": SECRET, "stop": [SECRET]},
+            "prompt": WRITTEN,
+            "params": {"grammar": WRITTEN, "stop": [WRITTEN]},
             "next_token": [{"n_decoded": decoded, "n_remain": -1, "has_next_token": busy}],
         }
 
@@ -123,8 +124,8 @@ class SimulatedLlamaServer:
             "total_slots": self.slots,
             "model_alias": "tiny",
             "model_path": "/models/tiny.gguf",
-            "default_generation_settings": {"n_ctx": 2048, "params": {"grammar": SECRET}},
-            "chat_template": SECRET,
+            "default_generation_settings": {"n_ctx": 2048, "params": {"grammar": WRITTEN}},
+            "chat_template": WRITTEN,
             **({"is_sleeping": sleeping} if self.can_sleep else {}),
         }
 
@@ -161,7 +162,7 @@ class SimulatedLlamaServer:
         return httpx.MockTransport(handle)
 
 
-def record_line(server: SimulatedLlamaServer, time: float, delay: float = 0.002) -> dict[str, Any]:
+def record_line(server: ScriptedLlamaServer, time: float, delay: float = 0.002) -> dict[str, Any]:
     """A line of a recording of the server."""
     page = {"kind": "scrape", "t": time, "took": 0.001, "status": 200, "start": server.start}
     slots = {"t": time + delay, "took": 0.001, "status": 200, "body": server.render_slots(time + delay).decode()}
@@ -175,7 +176,7 @@ def hang_line(time: float, *, alive: bool, took: float = 4.0) -> dict[str, Any]:
 
 
 def write_recording(lines: Iterable[dict[str, Any]]) -> str:
-    """The text of a recording of the simulated server."""
-    props = SimulatedLlamaServer().describe_props(0.0)
+    """The text of a recording of the scripted server."""
+    props = ScriptedLlamaServer().describe_props(0.0)
     header = {"kind": "header", "engine": "llamacpp", "props": props, "models": {"data": [{"id": "tiny"}]}}
     return "".join(f"{json.dumps(line)}\n" for line in (header, *lines))
