@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from alerts.generate import slo
 from tests.support.accelerated_rules import accelerate
+from tests.support.llamacpp_truth import LLAMACPP
 from tests.support.pages import bodies, replayed
 from tests.support.paths import RECORDINGS
 from tests.support.processes import needs
@@ -44,6 +45,21 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "disaggregated-decode": NONE,
     # Its four clients wait ten to twenty seconds for a prompt to be computed and written to the shared folder.
     "disaggregated-prefill": frozenset({"LLMTimeToFirstTokenHighPrefill", "LLMTimeToFirstTokenBudgetBurn"}),
+    "llamacpp/aborts": NONE,
+    "llamacpp/after-1e8": NONE,
+    "llamacpp/context-full": NONE,
+    "llamacpp/four-streams": NONE,
+    "llamacpp/long-prefill": NONE,
+    "llamacpp/mixed": NONE,
+    "llamacpp/queue": frozenset({"LLMConcurrencyLimited"}),
+    "llamacpp/shared-prefix": NONE,
+    "llamacpp/single-stream": NONE,
+    "llamacpp/sleep": NONE,
+    "llamacpp/sleep-disturbed": NONE,
+    "llamacpp/speculative": NONE,
+    "llamacpp/turnover": NONE,
+    "llamacpp/two-scrapers": NONE,
+    "llamacpp/two-scrapers.2": NONE,
     "kv-saturation": frozenset({"LLMPreempting", "LLMTimeToFirstTokenHighQueue", "LLMTimeToFirstTokenBudgetBurn"}),
     "mfu-metrics": NONE,
     "paused": frozenset({"LLMEngineStuck", "LLMRequestsDeferred"}),
@@ -129,7 +145,8 @@ def test_every_recording_is_in_the_table() -> None:
 
 
 def recordings() -> list[str]:
-    names = {path.name.removesuffix(".jsonl.xz") for path in RECORDINGS.glob("*.jsonl.xz")}
+    paths = [*RECORDINGS.glob("*.jsonl.xz"), *LLAMACPP.glob("*.jsonl.xz")]
+    names = {str(path.relative_to(RECORDINGS)).removesuffix(".jsonl.xz") for path in paths}
     return sorted(name for name in names if not name.endswith(".requests"))
 
 
@@ -176,6 +193,8 @@ def scraped(recording: str) -> Series:
         re.MULTILINE,
     )
     series: Series = {}
+    if recording.startswith(f"{LLAMACPP.name}/"):
+        return series
     for second, body in by_the_second(bodies(recording)):
         for name, value in line.findall(body):
             whole = f'{name}, target="{recording}", job="vllm", instance="{recording}"}}'
