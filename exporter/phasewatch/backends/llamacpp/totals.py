@@ -178,7 +178,8 @@ def _multiply_steps(sample: EngineSample) -> Count | None:
 
 def _count_sampled(past: EngineHistory) -> Count | None:
     """Mean number of streams x their speed. The error is two standard deviations of the time of a stream's beginning
-    and end, each of which lies anywhere between two scrapes.
+    and end, each of which lies anywhere between two scrapes. Where the slots are all that the server shows, it is not
+    weighed: see the module for what it is then.
     """
     growth = past.growth
     sampled, tracked = growth.sampled_seconds, growth.tracked_seconds
@@ -191,11 +192,10 @@ def _count_sampled(past: EngineHistory) -> Count | None:
         return None
     interval = past.seconds / (len(past.times) - 1)
     ends = max(0.0, 2 * (sampled - tracked) / interval)
-    exact = growth.generation_tokens is None
-    error = 0.0 if exact else 2 * speed * interval * math.sqrt(ends / 12)
-    if not exact and not _are_tracked(growth):
-        return None
-    return Count(sampled * speed, error, sampled)
+    if growth.generation_tokens is None:
+        return Count(sampled * speed, 0.0, sampled)  # there is no other count to compare it with
+    error = 2 * speed * interval * math.sqrt(ends / 12)
+    return Count(sampled * speed, error, sampled) if _are_tracked(growth) else None
 
 
 def _count_outputs(past: EngineHistory) -> float | None:
@@ -228,14 +228,10 @@ def _read_kv_cache_size(context: PageContext) -> KvCacheSize | None:
     return read_kv_cache_size(context.sample)
 
 
-def _read_cache_dtype(sample: EngineSample) -> str | None:
-    return sample.cache_config.get("cache_dtype")
-
-
 PAGE_RULES: Final = PageRules(
     measure_totals=measure_totals,
     count_interval_steps=_count_interval_steps,
     read_kv_cache_size=_read_kv_cache_size,
-    read_cache_dtype=_read_cache_dtype,
+    read_cache_dtype=lambda _sample: None,  # no page shows it
     find_corrupt_histograms=lambda _before, _after: (),
 )
