@@ -41,7 +41,7 @@ def is_full(paths: list[str]) -> bool:
 
 
 def test_a_server_with_a_sleep_setting_falls_asleep_and_is_never_woken() -> None:
-    for sleep_after, interval in ((8.0, 1.0), (30.0, 1.0), (8.0, 15.0), (60.0, 5.0), (180.0, 5.0), (900.0, 15.0)):
+    for sleep_after, interval in ((8.0, 1.0), (30.0, 1.0), (8.0, 15.0), (60.0, 5.0), (180.0, 5.0), (400.0, 15.0)):
         server = ScriptedLlamaServer((Job(2.0, 3.0, 100, 0.05),), sleep_after=sleep_after)
         asked = observe(server, 5 * sleep_after + 300, interval)
         assert server.slept, (sleep_after, interval)
