@@ -186,7 +186,7 @@ def _count_sampled(past: EngineHistory) -> Count | None:
     if sampled is None or tracked is None:
         return None
     if sampled == 0:  # no scrape saw a stream; one may have begun and ended between two
-        return None if growth.requests_begun else Count(0.0, 0.0, 0.0)
+        return None if _was_busy(past) else Count(0.0, 0.0, 0.0)
     speed = divide(growth.tracked_tokens, tracked)
     if speed is None:
         return None

@@ -56,6 +56,7 @@ def watch(
     st.booleans(),
 )
 @example(7, 4, 10**8, 60.0, True)
+@example(0, 1, 10**6, 10.0, True)
 def test_a_throughput_is_right_to_three_percent_or_absent_after_any_number_of_tokens(
     seed: int, slots: int, before: int, window: float, shows_slots: bool
 ) -> None:
@@ -159,3 +160,9 @@ def test_without_slots_streams_that_did_not_fill_the_window_say_nothing_of_its_s
     jobs = (Job(1.0, 2.0, 4000, 0.05), Job(20.0, 20.5, 2, 1e-6, slot=1))
     for start, end, phases in watch(ScriptedLlamaServer(jobs), [float(t) for t in range(60)], 10.0, slots=False):
         assert phases.decode_tokens_per_second is None, (start, end)
+
+
+def test_requests_that_no_scrape_saw_at_work_are_not_taken_for_none() -> None:
+    jobs = tuple(Job(t + 0.2, t + 0.3, 20, 0.02) for t in range(1, 30))
+    for start, end, phases in watch(ScriptedLlamaServer(jobs, before=10**8), [float(t) for t in range(30)], 10.0):
+        assert end <= start + 1 or phases.decode_throughput_tokens_per_second is None, end
