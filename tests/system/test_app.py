@@ -112,7 +112,7 @@ def test_it_measures_an_ollama_and_harms_nobody(config: Config) -> None:
         assert exporter.ended() == 0
         assert_harmless(server.ollama.ledger, probes=3)
         assert_uncached(server.ollama.ledger)
-    assert messages(exporter) == ["configuration", "listening", "stopped"]
+    assert messages(exporter) == ["configuration", "listening", "runners", "stopped"]
 
 
 def test_a_running_probe_is_cancelled_at_the_end(config: Config) -> None:
@@ -127,7 +127,7 @@ def test_a_running_probe_is_cancelled_at_the_end(config: Config) -> None:
 
         eventually(seen, "the end of the probe, whose answer would have taken 94 seconds")
         assert server.ollama.ledger.probe_seconds < 94
-    assert messages(exporter) == ["configuration", "listening", "stopped"]
+    assert messages(exporter) == ["configuration", "listening", "runners", "stopped"]
 
 
 def test_an_ollama_without_probes_gets_no_generate_request(config: Config) -> None:

@@ -178,7 +178,7 @@ def test_the_real_prometheus_has_all_rules_scrapes_all_targets_and_ends_with_the
         loaded = {rule["name"] for group in groups for rule in group["rules"]}
         assert loaded >= list_shipped_rules()
         query = f"{address}/api/v1/query?query=llm_target_up"
-        eventually(lambda: len(get_json(query)["data"]["result"]) == 2, "both targets of the exporter")
+        eventually(lambda: len(get_json(query)["data"]["result"]) == 3, "all targets of the exporter")
         vllm_query = f'{address}/api/v1/query?query=vllm:num_requests_running{{target="{VLLM_NAME}"}}'
         eventually(lambda: get_json(vllm_query)["data"]["result"], "the page of the simulated vLLM itself")
         exporter.signal(signal.SIGINT)

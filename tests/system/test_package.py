@@ -145,7 +145,7 @@ def test_the_installed_program_prints_its_version(installed: Installed) -> None:
 
 def test_an_installed_program_checks_a_configuration(installed: Installed) -> None:
     told = installed.run("check", "--config.file", ROOT / "deploy" / "compose" / "phasewatch.yml")
-    assert told == "configuration valid: 4 target(s)\n"
+    assert told == "configuration valid: 5 target(s)\n"
 
 
 def test_an_installed_program_knows_its_devices(installed: Installed) -> None:

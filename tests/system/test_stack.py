@@ -161,7 +161,7 @@ def test_all_targets_are_up(stack: Running) -> None:
 
     configured = {job["job_name"] for job in COMPOSE.yaml("alerts/prometheus.yml")["scrape_configs"]}
     assert eventually(up, "all targets are up") == configured
-    servers = SERVERS + 1  # and the Ollama
+    servers = SERVERS + 2  # and the llama-server and the Ollama
     eventually(lambda: number(stack, "count(llm_target_up == 1)") == servers, "all servers are up")
 
 
@@ -196,7 +196,7 @@ def test_every_query_of_a_board_is_answered_without_an_error(stack: Running, uid
 
 
 def test_every_simulated_vllm_is_a_target_of_its_own_on_the_boards(stack: Running) -> None:
-    states = "count(count by (target) (llm_saturation_state))"
+    states = 'count(count by (target) (llm_saturation_state{backend="vllm"}))'
     assert eventually(lambda: number(stack, states), "states") == SERVERS
 
 
