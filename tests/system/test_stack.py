@@ -177,8 +177,12 @@ def test_all_rules_are_loaded_and_healthy(stack: Running) -> None:
 
 
 def test_prometheus_has_found_alertmanager(stack: Running) -> None:
-    managers = get_json(f"{stack.prometheus}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
-    assert [one["url"] for one in managers] == [f"{stack.alertmanager}/api/v2/alerts"]
+    def find_managers() -> list[str]:
+        managers = get_json(f"{stack.prometheus}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+        return [one["url"] for one in managers]
+
+    wanted = [f"{stack.alertmanager}/api/v2/alerts"]
+    eventually(lambda: find_managers() == wanted, "Prometheus has found Alertmanager")
 
 
 @pytest.mark.parametrize("uid", BOARDS)
