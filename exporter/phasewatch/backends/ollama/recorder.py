@@ -14,9 +14,9 @@ from phasewatch.backends.llamacpp.client import LlamacppClient
 from phasewatch.backends.llamacpp.recorder import fetch_reduced_slots
 from phasewatch.backends.ollama.client import OllamaClient
 from phasewatch.backends.ollama.inventory import parse_layer, parse_loaded_models
-from phasewatch.backends.ollama.runner.children import Child, list_processes
+from phasewatch.backends.ollama.runner.children import Child
 from phasewatch.backends.ollama.runner.findings import may_have_children_here
-from phasewatch.backends.ollama.runner.watch import create_address
+from phasewatch.backends.ollama.runner.watch import create_address, list_own_processes
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.scrape.http import HTTP_OK
@@ -56,7 +56,7 @@ class OllamaRecorder:
         started = clock()
         listing = None
         if self._target.ollama.runners != "off" and may_have_children_here(self._target):
-            listing = await asyncio.to_thread(list_processes, self._target.ollama.procfs)
+            listing = await asyncio.to_thread(list_own_processes, self._target)
         ps, outcome = await record_answer(self._client.get("/api/ps"), clock)
         children = [await self._record_child(child, clock) for child in (listing.children if listing else ())]
         took = round(clock() - started, 4)

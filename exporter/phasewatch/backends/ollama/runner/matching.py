@@ -19,7 +19,7 @@ class Matching:
         children: the child that runs a model, for each model in memory that has one.
         undecided: models in memory that have a layer and a context in common, so that a child may run any of them.
         several_owners: whether children with these layers have different parents: an Ollama has one process, so some
-            belong to another one on this machine. Then none is taken.
+            belong to another one on this machine, and it was not seen whose they are. Then none is taken.
     """
 
     children: Mapping[ModelKey, Child] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from phasewatch.backends.ollama.runner.children import Child, ChildIdentity, Pro
 from phasewatch.backends.ollama.runner.findings import RunnerLook, may_have_children_here
 from phasewatch.backends.ollama.runner.log import RunnerLog
 from phasewatch.backends.ollama.runner.matching import match_children
+from phasewatch.backends.ollama.runner.owner import select_own_children
 from phasewatch.backends.ollama.runner.readings import fold_probe, serves_metrics
 from phasewatch.backends.ollama.runner.traffic import serves_users
 from phasewatch.backends.ollama.tracker import StateTracker
@@ -86,7 +87,7 @@ class RunnerWatch:
             self._log.report_distance()
             return None
         # In a thread: a busy machine has thousands of processes.
-        return await asyncio.to_thread(list_processes, self._target.ollama.procfs)
+        return await asyncio.to_thread(list_own_processes, self._target)
 
     async def look(self, listing: ProcessListing, inventory: Inventory) -> None:
         """Match the children to the models in memory, and read those that match from now on.
@@ -179,6 +180,12 @@ class RunnerWatch:
     def _list_metrics(self) -> dict[ChildIdentity, bool]:
         answers = {identity: serves_metrics(watched.watch.state) for identity, watched in self._watched.items()}
         return {identity: answer for identity, answer in answers.items() if answer is not None}
+
+
+def list_own_processes(target: Target) -> ProcessListing:
+    """The process list, without the children of other Ollamas where it can be seen whose they are."""
+    procfs = target.ollama.procfs
+    return select_own_children(list_processes(procfs), procfs, target.url)
 
 
 def create_address(target: Target, child: Child) -> Target:
