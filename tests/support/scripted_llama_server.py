@@ -39,12 +39,15 @@ class Job:
 
 @dataclass
 class ScriptedLlamaServer:
-    """The server. `start` identifies its process; `before` are tokens that it generated, and computed, earlier."""
+    """The server. `start` identifies its process; `before` are tokens that it generated, and computed, earlier, each
+    stream at `speed_before`.
+    """
 
     jobs: tuple[Job, ...] = ()
     slots: int = 2
     start: str = "1000"
     before: int = 0
+    speed_before: float = 50.0
     streams_per_step: float = 1.0
     sleep_after: float | None = None
     can_sleep: bool = True
@@ -74,7 +77,8 @@ class ScriptedLlamaServer:
             "prompt_seconds_total": self.before / 500
             + sum(job.first - job.begin for job in self.jobs if job.first <= time),
             "tokens_predicted_total": self.before + sum(job.output for job in ended),
-            "tokens_predicted_seconds_total": self.before / 50 + sum(job.end - job.first for job in ended),
+            "tokens_predicted_seconds_total": self.before / self.speed_before
+            + sum(job.end - job.first for job in ended),
             "n_decode_total": (self.before + tokens) / self.streams_per_step,
             "n_busy_slots_per_decode": self.streams_per_step,
             "requests_processing": len(self.list_live(time)),

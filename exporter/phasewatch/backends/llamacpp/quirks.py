@@ -12,14 +12,19 @@ SIGNIFICANT_DIGITS: Final = 6
 
 
 def compute_resolution(value: float | None) -> float:
-    """Width of the range of values that are printed as this one; 0 for one that is printed in full.
+    """Width of the range of values that are printed as this one; 0 for 0, which is printed for nothing else.
 
-    Counts are printed in steps of 10 from 10^6 on, of 1000 from 10^8 on.
+    Seconds are printed in steps of 1 from 10^5 on, which is a day of one stream.
     """
-    if not value:
-        return 0.0
-    step: float = 10.0 ** (math.floor(math.log10(abs(value))) - SIGNIFICANT_DIGITS + 1)
-    return step if step > 1 or not value.is_integer() else 0.0
+    return 10.0 ** (math.floor(math.log10(abs(value))) - SIGNIFICANT_DIGITS + 1) if value else 0.0
+
+
+def compute_count_resolution(value: float | None) -> float:
+    """The same for a whole number, which is printed in full below 10^6, in steps of 10 from there on, and in steps of
+    1000 from 10^8 on.
+    """
+    step = compute_resolution(value)
+    return step if step > 1 else 0.0
 
 
 def undo_json(text: str) -> str:

@@ -12,7 +12,7 @@ The first token of each stream is among them: no counter says how many streams t
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -22,6 +22,7 @@ from phasewatch.analysis.samples import EngineSample
 from phasewatch.analysis.totals import PhaseTotals
 from phasewatch.analysis.window import EngineHistory
 from phasewatch.backends.llamacpp.quirks import (
+    compute_count_resolution,
     compute_resolution,
     counts_prompt_time_once,
     drafts,
@@ -77,22 +78,39 @@ def measure_totals(past: EngineHistory, context: PageContext) -> PhaseTotals | N
 
 def _count_prefill_tokens(past: EngineHistory) -> float | None:
     """Prompt tokens computed, by the counter, which moves when a prompt is done. By the slots alone they are those of
-    the requests that were seen: all of them, if streams last long enough to be seen twice.
+    the requests that were seen: all of them, if streams last long enough to be seen twice, or if no request has ended
+    and those that began are still at their prompts.
     """
     if past.newest.prompt_tokens_computed is not None:
         return _get_precise_growth(past, "prompt_tokens_computed")
     growth = past.growth
-    return growth.prefill_progress if growth.sampled_seconds == 0 or _are_tracked(growth) else None
+    complete = _are_tracked(growth) if growth.sampled_seconds else _are_still_prefilling(past)
+    return growth.prefill_progress if complete else None
 
 
-def _get_precise_growth(past: EngineHistory, name: str) -> float | None:
+def _are_still_prefilling(past: EngineHistory) -> bool:
+    """Whether the requests that are in prefill now are those of the first scrape and all that have begun since."""
+    if not _was_busy(past):
+        return True
+    first, now, begun = past.samples[0].requests_prefilling, past.newest.requests_prefilling, past.growth.requests_begun
+    return first is not None and now is not None and begun is not None and 0 < now == first + begun
+
+
+def _get_precise_growth(
+    past: EngineHistory, name: str, measure: Callable[[float | None], float] = compute_count_resolution
+) -> float | None:
     """The growth of a counter; None if the rounding of its total may change it by more than `LARGEST_ERROR`. A counter
     that does not move while there are no requests has not grown.
+
+    Args:
+        past: the window.
+        name: field of the counter.
+        measure: resolution of its values.
     """
     growth: float | None = getattr(past.growth, name)
     if growth is None or (growth == 0 and not _was_busy(past)):
         return growth
-    return growth if compute_resolution(getattr(past.newest, name)) <= LARGEST_ERROR * growth else None
+    return growth if measure(getattr(past.newest, name)) <= LARGEST_ERROR * growth else None
 
 
 def _count_generated(past: EngineHistory) -> Count | None:
@@ -106,7 +124,7 @@ def _list_counts(past: EngineHistory) -> Iterator[Count]:
     has_slots = growth.sampled_seconds is not None
     if has_slots and growth.generation_tokens is not None:
         moved = growth.generation_tokens > 0 or _was_busy(past)
-        error = compute_resolution(now.generation_tokens) if moved else 0.0
+        error = compute_count_resolution(now.generation_tokens) if moved else 0.0
         yield Count(growth.generation_tokens, error, _measure_stream_seconds(past, growth.generation_tokens))
     if not has_slots and now.generation_tokens and not drafts(now):
         steps = _count_stream_steps(past)
@@ -144,7 +162,11 @@ def _measure_ended_streams(past: EngineHistory, tokens: float) -> float | None:
     shares = (divide(growth.generation_tokens, tokens), divide(growth.decode_seconds, running * past.seconds))
     if any(share is None or not LEAST_TRACKED_SHARE <= share <= 1 / LEAST_TRACKED_SHARE for share in shares):
         return None
-    return _scale_seconds(tokens, growth.generation_tokens, growth.decode_seconds)
+    return _scale_seconds(
+        tokens,
+        _get_precise_growth(past, "generation_tokens"),
+        _get_precise_growth(past, "decode_seconds", compute_resolution),
+    )
 
 
 def _are_tracked(growth: EngineSample) -> bool:
@@ -172,7 +194,9 @@ def _multiply_steps(sample: EngineSample) -> Count | None:
     mean = sample.streams_per_step
     if mean is None:  # not a number before the first step
         return Count(0.0, 0.0, None) if sample.engine_steps == 0 else None
-    error = (compute_resolution(mean) * sample.engine_steps + compute_resolution(sample.engine_steps) * mean) / 2
+    single = sample.cache_config.get("slots") == "1"  # then the mean is 1, to every digit
+    mean_error = 0.0 if single else compute_resolution(mean)
+    error = (mean_error * sample.engine_steps + compute_count_resolution(sample.engine_steps) * mean) / 2
     return Count(sample.engine_steps * mean, error, None)
 
 
@@ -213,7 +237,7 @@ def _measure_prefill_seconds(past: EngineHistory) -> float | None:
     counts = [sample.requests_prefilling for sample in past.samples if sample.requests_prefilling]
     if len(counts) < LEAST_PREFILL_SIGHTINGS:
         return None
-    return multiply(_get_precise_growth(past, "prefill_seconds"), sum(counts) / len(counts))
+    return multiply(_get_precise_growth(past, "prefill_seconds", compute_resolution), sum(counts) / len(counts))
 
 
 def _count_interval_steps(past: EngineHistory, context: PageContext) -> tuple[float | None, ...]:

@@ -2,26 +2,35 @@
 
 import json
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from phasewatch.analysis.queue import KvCacheSize
 from phasewatch.analysis.samples import EngineSample
-from phasewatch.backends.llamacpp.quirks import compute_resolution, read_kv_cache_size, undo_json
+from phasewatch.backends.llamacpp.quirks import (
+    compute_count_resolution,
+    compute_resolution,
+    read_kv_cache_size,
+    undo_json,
+)
 
 
 def test_counts_are_printed_in_full_up_to_six_digits_and_then_in_steps() -> None:
-    table = {0.0: 0, 1.0: 0, 999_999.0: 0, 1_234_560.0: 10, 12_345_600.0: 100, 123_456_000.0: 1000, 1.5: 1e-5}
+    table = {0.0: 0, 1.0: 0, 999_999.0: 0, 1_234_560.0: 10, 12_345_600.0: 100, 123_456_000.0: 1000}
     for value, step in table.items():
-        assert compute_resolution(value) == step or abs(compute_resolution(value) / step - 1) < 1e-9, value
-    assert compute_resolution(None) == 0
+        assert compute_count_resolution(value) == pytest.approx(step, rel=1e-9), value
+    assert compute_count_resolution(None) == compute_resolution(None) == 0
 
 
-@given(st.floats(min_value=0, max_value=1e12))
+@given(st.floats(min_value=1e-300, max_value=1e12))
+@example(172_800.4)
+@example(1.000004)
 def test_a_printed_value_is_never_further_off_than_half_its_resolution(exact: float) -> None:
     printed = float(f"{exact:.6g}")
-    if exact.is_integer() or printed != round(printed):
-        assert abs(printed - exact) <= compute_resolution(printed) / 2 * 1.0001
+    assert abs(printed - exact) <= compute_resolution(printed) / 2 * 1.0001
+    count = float(round(exact))
+    assert abs(float(f"{count:.6g}") - count) <= compute_count_resolution(float(f"{count:.6g}")) / 2 * 1.0001
 
 
 def test_a_page_that_is_one_json_string_is_undone_and_any_other_text_is_left() -> None:

@@ -1,7 +1,9 @@
 """Totals of a window from pages with six digits: right to 3 % or absent, however much the server has counted before."""
 
+import json
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -166,3 +168,28 @@ def test_requests_that_no_scrape_saw_at_work_are_not_taken_for_none() -> None:
     jobs = tuple(Job(t + 0.2, t + 0.3, 20, 0.02) for t in range(1, 30))
     for start, end, phases in watch(ScriptedLlamaServer(jobs, before=10**8), [float(t) for t in range(30)], 10.0):
         assert end <= start + 1 or phases.decode_throughput_tokens_per_second is None, end
+
+
+def test_seconds_that_the_server_counted_in_days_give_no_speed_that_their_rounding_decides() -> None:
+    # Two days of slow streams, printed in whole seconds, which over ten seconds of one stream are a tenth.
+    jobs = tuple(Job(t + 0.1, t + 0.2, 98, 0.0251) for t in range(0, 78, 3))
+    for shows_slots in (False, True):
+        server = ScriptedLlamaServer(jobs, slots=1, before=900_000, speed_before=5.0)
+        for start, end, phases in watch(server, [0.97 * n for n in range(80)], 10.0, slots=shows_slots):
+            if phases.decode_tokens_per_second is not None and end - start > 9:
+                assert phases.decode_tokens_per_second == pytest.approx(1 / 0.0251, rel=0.05), (shows_slots, end)
+
+
+def test_with_slots_alone_prompts_that_were_hardly_seen_have_no_speed() -> None:
+    # Seen in prefill at most once, and never as a stream; then one long prompt, seen from its beginning on.
+    jobs = tuple(Job(t, t + 0.4, 2, 0.02) for t in range(1, 30))
+    *_, (_, _, phases) = watch(ScriptedLlamaServer(jobs), [0.25 * n for n in range(120)], 10.0, page=False)
+    assert phases.prefill_throughput_tokens_per_second is None
+    state, parser, target = ProcessState(facts=FACTS), ReadingParser(), new_target("t", "llamacpp", "http://a.invalid")
+    for time in range(30):
+        at_work = {"is_processing": time >= 10, "n_prompt_tokens_processed": 100 * max(0, time - 10)}
+        slot = {"id": 0, "id_task": 5, "next_token": {"n_decoded": 0}, **at_work} if time >= 10 else {"id": 0}
+        reading = parser.parse(Response(501, "", b""), Response(200, "", json.dumps([slot]).encode()))
+        state = fold_reading(state, reading, ScrapeTiming(float(time), float(time), None), target)
+    phases = state.pages.engines[state.key].phases
+    assert phases.prefill_throughput_tokens_per_second == pytest.approx(1900 / 29)
