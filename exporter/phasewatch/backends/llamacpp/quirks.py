@@ -27,6 +27,18 @@ def compute_count_resolution(value: float | None) -> float:
     return step if step > 1 else 0.0
 
 
+def measure_stream_steps(sample: EngineSample) -> tuple[float, float] | None:
+    """Steps x mean busy slots since the start, and the largest error that their rounding leaves; None if unknown."""
+    steps, mean = sample.engine_steps, sample.streams_per_step
+    if steps is None:
+        return None
+    if mean is None:  # not a number before the first step
+        return (0.0, 0.0) if steps == 0 else None
+    single = sample.cache_config.get("slots") == "1"  # then the mean is 1, to every digit
+    mean_error = 0.0 if single else compute_resolution(mean)
+    return steps * mean, (mean_error * steps + compute_count_resolution(steps) * mean) / 2
+
+
 def undo_json(text: str) -> str:
     """The page, if it is written as one JSON string (b7010 to about b7190); otherwise the text as it is."""
     if not text.startswith('"'):

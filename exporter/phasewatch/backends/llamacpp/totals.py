@@ -26,6 +26,7 @@ from phasewatch.backends.llamacpp.quirks import (
     compute_resolution,
     counts_prompt_time_once,
     drafts,
+    measure_stream_steps,
     read_kv_cache_size,
 )
 from phasewatch.backends.page_state import PageContext, PageRules
@@ -181,23 +182,11 @@ def _scale_seconds(tokens: float, known_tokens: float | None, known_seconds: flo
 
 def _count_stream_steps(past: EngineHistory) -> Count | None:
     """Steps x mean busy slots since the start, from the first to the last scrape, with the error of their rounding."""
-    products = [_multiply_steps(sample) for sample in (past.samples[0], past.newest)]
-    if products[0] is None or products[1] is None:
+    first, last = measure_stream_steps(past.samples[0]), measure_stream_steps(past.newest)
+    if first is None or last is None:
         return None
-    value = products[1].value - products[0].value
-    return Count(value, products[0].error + products[1].error, None) if value >= 0 else None
-
-
-def _multiply_steps(sample: EngineSample) -> Count | None:
-    if sample.engine_steps is None:
-        return None
-    mean = sample.streams_per_step
-    if mean is None:  # not a number before the first step
-        return Count(0.0, 0.0, None) if sample.engine_steps == 0 else None
-    single = sample.cache_config.get("slots") == "1"  # then the mean is 1, to every digit
-    mean_error = 0.0 if single else compute_resolution(mean)
-    error = (mean_error * sample.engine_steps + compute_count_resolution(sample.engine_steps) * mean) / 2
-    return Count(sample.engine_steps * mean, error, None)
+    value = last[0] - first[0]
+    return Count(value, first[1] + last[1], None) if value >= 0 else None
 
 
 def _count_sampled(past: EngineHistory) -> Count | None:

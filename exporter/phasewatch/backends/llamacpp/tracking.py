@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from phasewatch.analysis.samples import EngineSample
+from phasewatch.backends.llamacpp.quirks import compute_count_resolution, measure_stream_steps
 from phasewatch.backends.llamacpp.slots import Slot
 from phasewatch.base.optional import add, divide
 
@@ -187,7 +188,27 @@ def _count_generated(before: Tracking | None, page: EngineSample, streams: Mappi
         stream.decoded - (known[key].decoded if _continues(key, stream, known) else 0)
         for key, stream in streams.items()
     )
-    return max(total, before.sample.generation_tokens + seen)
+    least = float(seen)
+    if _has_lost_request(before, page, streams):
+        least = max(least, _count_least_steps(before.page, page))
+    return max(total, before.sample.generation_tokens + least)
+
+
+def _has_lost_request(before: Tracking, page: EngineSample, streams: Mapping[RequestKey, Stream]) -> bool:
+    """Whether a request has certainly ended between the two reads of a scrape: the counter of generated tokens has not
+    grown by what the slots had shown of the requests that are gone.
+    """
+    gone = sum(stream.decoded for key, stream in before.streams.items() if not _continues(key, stream, streams))
+    counted = _subtract(page.generation_tokens, before.page.generation_tokens)
+    return counted is not None and gone > counted + compute_count_resolution(page.generation_tokens)
+
+
+def _count_least_steps(before: EngineSample, after: EngineSample) -> float:
+    """Least tokens that streams have generated between two pages by the count of steps, which moves with each of them
+    (b10434); 0 if unknown. The accepted ones of a draft are not among them.
+    """
+    first, last = measure_stream_steps(before), measure_stream_steps(after)
+    return 0.0 if first is None or last is None else last[0] - last[1] - first[0] - first[1]
 
 
 def _count_stream_seconds(
@@ -198,7 +219,11 @@ def _count_stream_seconds(
         return None
     total = page.decode_seconds + sum(time - stream.began for stream in streams.values()) - unseen
     last = before.sample.stream_seconds if before else None
-    return total if last is None else max(total, last)
+    if before is None or last is None:
+        return total
+    if _has_lost_request(before, page, streams):
+        last += sum(time - max(stream.began, before.time) for stream in streams.values())
+    return max(total, last)
 
 
 def _count_unseen_seconds(before: Tracking | None, page: EngineSample, streams: Mapping[RequestKey, Stream]) -> float:
