@@ -13,14 +13,22 @@ have seen. Pure: times come with the scrapes.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from phasewatch.analysis.samples import EngineSample
-from phasewatch.backends.llamacpp.quirks import compute_count_resolution, measure_stream_steps
+from phasewatch.backends.llamacpp.quirks import compute_count_resolution, compute_resolution, measure_stream_steps
 from phasewatch.backends.llamacpp.slots import Slot
 from phasewatch.base.optional import add, divide
 
 RequestKey = tuple[int, int | None]
 """Index of a slot, and the number of the request in it."""
+
+
+LEAST_ENDED_SECONDS: Final = 1.0
+"""Stream time of ended requests from which they have a speed."""
+
+ROUNDING: Final = 0.1
+"""Largest error of that speed by the rounding of the counters, as a share of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class Tracking:
         slots: its slots; None if the server does not show them.
         streams: the requests that generate tokens.
         computed: computed prompt tokens of the requests in the busy slots.
-        speed: tokens per second of the streams that two scrapes have seen last; None before.
+        speed: tokens per second of the streams that two scrapes have seen or that have ended, of late; None before.
         unseen_seconds: time that streams had spent before the first scrape, which the server's counter will include.
     """
 
@@ -83,7 +91,7 @@ def advance_tracking(
     own = page or EngineSample()
     if slots is None or not _show_tokens(slots):
         return Tracking(time, own, own, slots)
-    streams, speed = _follow_streams(before, slots, time)
+    streams, speed = _follow_streams(before, own, slots, time)
     computed = {_get_key(slot): slot.computed for slot in slots if slot.busy and slot.computed is not None}
     tracked_tokens, tracked_seconds, sampled_seconds = _sample_streams(before, streams, time)
     sample = replace(
@@ -136,24 +144,40 @@ def _sum_known(values: Iterable[int | None]) -> float | None:
 
 
 def _follow_streams(
-    before: Tracking | None, slots: tuple[Slot, ...], time: float
+    before: Tracking | None, page: EngineSample, slots: tuple[Slot, ...], time: float
 ) -> tuple[Mapping[RequestKey, Stream], float | None]:
-    """The streams after a scrape, and the speed of those that the previous one has seen too."""
+    """The streams after a scrape, and the speed of those that the previous one has seen too, or of those that have
+    ended since.
+    """
     known = before.streams if before else {}
-    speed = before.speed if before else None
+    decoding = [slot for slot in slots if slot.busy and slot.decoded]
     streams: dict[RequestKey, Stream] = {}
     tokens = seconds = 0.0
-    for slot in slots:
-        if not slot.busy or not slot.decoded:
-            continue
-        key, decoded = _get_key(slot), slot.decoded
-        old = known.get(key)
-        if old is None or before is None or decoded < old.decoded:
-            streams[key] = _begin_stream(decoded, time, earliest=before.time if before else None, speed=speed)
-            continue
-        tokens, seconds = tokens + decoded - old.decoded, seconds + time - before.time
-        streams[key] = _continue_stream(old, decoded, time)
-    return streams, divide(tokens, seconds) or speed
+    for slot in decoding:
+        old, decoded = known.get(_get_key(slot)), slot.decoded or 0
+        if old is not None and before is not None and decoded >= old.decoded:
+            tokens, seconds = tokens + decoded - old.decoded, seconds + time - before.time
+            streams[_get_key(slot)] = _continue_stream(old, decoded, time)
+    speed = divide(tokens, seconds)
+    if before is not None:
+        speed = speed or _measure_ended_speed(before.page, page) or before.speed
+    for slot in decoding:
+        if _get_key(slot) not in streams:
+            earliest = before.time if before else None
+            streams[_get_key(slot)] = _begin_stream(slot.decoded or 0, time, earliest=earliest, speed=speed)
+    return streams, speed
+
+
+def _measure_ended_speed(before: EngineSample, after: EngineSample) -> float | None:
+    """Tokens per second of the requests that ended between two pages; None where less than a second was counted, as for
+    requests that are aborted while their prompt is read, or where rounding decides.
+    """
+    tokens = _subtract(after.generation_tokens, before.generation_tokens)
+    seconds = _subtract(after.decode_seconds, before.decode_seconds)
+    if tokens is None or seconds is None or seconds < LEAST_ENDED_SECONDS:
+        return None
+    exact = compute_count_resolution(after.generation_tokens) <= ROUNDING * tokens
+    return tokens / seconds if exact and compute_resolution(after.decode_seconds) <= ROUNDING * seconds else None
 
 
 def _begin_stream(decoded: int, time: float, *, earliest: float | None, speed: float | None) -> Stream:

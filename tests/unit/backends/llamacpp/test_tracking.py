@@ -164,3 +164,18 @@ def test_without_a_page_the_slots_give_streams_and_their_speed() -> None:
     assert last.sampled_seconds
     tokens = last.sampled_seconds * last.tracked_tokens / last.tracked_seconds
     assert tokens == pytest.approx(server.count_tokens(39.75), rel=0.03)
+
+
+def test_streams_that_no_two_scrapes_see_are_timed_by_those_that_have_ended() -> None:
+    jobs = tuple(Job(t + slot, t + slot + 0.5, 200, 0.05, slot) for t in range(0, 300, 11) for slot in (0, 1))
+    server = ScriptedLlamaServer(tuple(sorted(jobs, key=lambda job: job.begin)))
+    found = follow(server, [15.03 * n for n in range(1, 20)])
+    for first, last in itertools.pairwise(found[1:]):
+        expected = server.count_stream_seconds(last.time) - server.count_stream_seconds(first.time)
+        assert difference(first, last, "stream_seconds") == pytest.approx(expected, rel=0.03)
+
+
+def test_a_stream_seen_for_the_first_time_is_timed_by_those_beside_it() -> None:
+    server = ScriptedLlamaServer((Job(0.0, 1.0, 900, 0.05), Job(10.0, 11.0, 900, 0.05, slot=1)))
+    first, last = follow(server, [9.0, 24.0])
+    assert difference(first, last, "stream_seconds") == pytest.approx(15 + 13, rel=0.01)
