@@ -205,6 +205,8 @@ async def _exchange(
 
 
 async def _send(client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    if client.is_closed:  # by another task, while this one was between two requests
+        raise ScrapeError(Reason.CONNECT, "the connection is closed: this server is no longer watched")
     response = await client.send(request, stream=True)
     if request.method != "GET" or not _moves_by_slash(request.url, response):
         return response

@@ -136,6 +136,18 @@ def without_file_descriptors(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(starved())
 
 
+def test_a_request_over_a_client_that_was_closed_is_a_failed_request_and_not_a_defect() -> None:
+    async def work() -> ScrapeError:
+        client = create_client("http://h:8000", None, httpx.MockTransport(lambda _: httpx.Response(200)))
+        await client.aclose()
+        with pytest.raises(ScrapeError) as raised:
+            await get(client, "/slots", headers={}, deadline=PATIENCE, limit=100)
+        return raised.value
+
+    error = asyncio.run(work())
+    assert (error.reason, error.refused) == (Reason.CONNECT, False)
+
+
 def test_a_shortage_of_file_descriptors_is_the_exporters_own_fault_and_says_what_to_do() -> None:
     async def work() -> None:
         for host in ("127.0.0.1", "localhost"):
