@@ -13,7 +13,7 @@ from phasewatch.backends.client import parse_json
 from phasewatch.backends.llamacpp.client import LlamacppClient
 from phasewatch.backends.llamacpp.recorder import fetch_reduced_slots
 from phasewatch.backends.ollama.client import OllamaClient
-from phasewatch.backends.ollama.inventory import parse_layer, parse_loaded_models
+from phasewatch.backends.ollama.inventory import parse_layer, parse_loaded_models, parse_stored_models
 from phasewatch.backends.ollama.runner.children import Child
 from phasewatch.backends.ollama.runner.findings import may_have_children_here
 from phasewatch.backends.ollama.runner.watch import create_address, list_own_processes
@@ -43,12 +43,17 @@ class OllamaRecorder:
         self._client = OllamaClient(target, transport)
 
     async def fetch_header(self) -> Mapping[str, object]:
-        """Request version and models, and the metadata of those in memory. What is not answered is empty."""
+        """Request version and models, and the metadata of those that run here: for a cloud model, Ollama would ask the
+        network. What is not answered is empty.
+        """
         release = await self._client.get_json_or_none("/api/version")
         tags = await self._client.get_json_or_none("/api/tags")
         version = release.get("version") if isinstance(release, dict) else None
-        names = [entry.get("name") for entry in (tags.get("models") or ()) if isinstance(entry, dict)] if tags else []
-        show = {name: await self._show(name) for name in names if isinstance(name, str)}
+        try:
+            stored = parse_stored_models(tags)
+        except ScrapeError:
+            stored = {}
+        show = {name: await self._show(name) for name, model in stored.items() if not model.remote}
         return {"version": version, "release": release, "tags": tags, "show": show}
 
     async def fetch_line(self, clock: Callable[[], float]) -> FetchedLine:
