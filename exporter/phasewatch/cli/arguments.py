@@ -27,8 +27,8 @@ MOST_SERVERS: Final = 100
 _LARGEST_SEED: Final = 2**32 - 1
 
 _DESCRIPTION: Final = """\
-Tells prefill from decode on self-hosted LLM servers: a Prometheus exporter for vLLM
-and Ollama.
+Tells prefill from decode on self-hosted LLM servers: a Prometheus exporter for vLLM,
+llama.cpp and Ollama.
 
 Each command explains itself: phasewatch COMMAND --help"""
 
@@ -105,9 +105,10 @@ def _add_record_parser(commands: Any) -> None:
         "record",
         "keep a server's pages in a file",
         "Reads a server's metrics at a fixed pace and keeps them, to study later or attach to a report.\n"
-        "A recording holds a vLLM's /metrics, /version and /v1/models, or a llama-server's /metrics,\n"
-        "/v1/models and the figures from /slots and /props. It holds no credentials, prompts or answers.\n"
-        "The kind of server at an address is recognised; if it is not, a vLLM is assumed.\n"
+        "A recording holds a vLLM's /metrics, /version and /v1/models; a llama-server's /metrics, /v1/models\n"
+        "and the figures from /slots and /props; or an Ollama's models and the figures of its llama-servers.\n"
+        "It holds no credentials, prompts or answers. The kind of server at an address is recognised; if it\n"
+        "is not, a vLLM is assumed.\n"
         "Ctrl-C ends it early and keeps the file. Exits with 1 if not one page could be had, or used.",
         "examples:\n"
         "  phasewatch record --target http://127.0.0.1:8000 --duration 2m --output slow.jsonl.xz\n"

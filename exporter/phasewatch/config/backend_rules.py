@@ -14,7 +14,7 @@ class BackendRules:
         least_interval: shortest interval, in seconds, that a target inherits from the whole file.
         interval_note: why a target should not be scraped more often; the note if its own interval is shorter.
         any_window: whether the window may be shorter than the interval, since it is filled by other reads than scrapes.
-        unused_keys: keys of a target that are accepted without effect, with a note about each.
+        unused_keys: keys of a target that are accepted without effect, or with little, with a note about each.
         refused_keys: keys of `model` that are refused because the server reports them, with an error about each.
     """
 

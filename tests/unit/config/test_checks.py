@@ -90,7 +90,7 @@ def test_keys_that_an_ollama_does_not_use_are_noted() -> None:
     }
     assert find_notes(write_ollama(**unused)) == [
         "targets[0].server: accepted, but not used: an ollama target has no such settings",
-        "targets[0].saturation: accepted, but not used: Ollama does not tell what waits",
+        "targets[0].saturation: used only to tell when a model is stuck: Ollama does not show what waits",
         "targets[0].metrics_path: accepted, but not used: Ollama has no page of metrics",
     ]
 

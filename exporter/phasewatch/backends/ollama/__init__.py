@@ -66,7 +66,7 @@ OLLAMA: Final = Backend(
         any_window=True,  # its children are read every second
         unused_keys={
             "server": "accepted, but not used: an ollama target has no such settings",
-            "saturation": "accepted, but not used: Ollama does not tell what waits",
+            "saturation": "used only to tell when a model is stuck: Ollama does not show what waits",
             "metrics_path": "accepted, but not used: Ollama has no page of metrics",
         },
         refused_keys=dict.fromkeys(_REPORTED_KEYS, "an ollama target tells this itself, for each of its models"),
