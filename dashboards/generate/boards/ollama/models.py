@@ -101,7 +101,7 @@ def build_models_in_memory() -> Table:
             Query(select_ollama_models("llm_prefill_tokens_per_second"), ref_id="prefill"),
             Query(select_ollama_models("llm_decode_tokens_per_second"), ref_id="decode"),
             Query(select_ollama_models("llm_decode_ceiling_ratio", basis="read"), ref_id="decode_share"),
-            Query(select_models("llm_measurement_source", source="traffic"), ref_id="source"),
+            Query(select_ollama_models("llm_measurement_source", source="traffic"), ref_id="source"),
             Query(select_models("llm_probe_success"), ref_id="probe"),
             Query(LAST_SUCCESS_AGE_IN_MEMORY, ref_id="age"),
         ),

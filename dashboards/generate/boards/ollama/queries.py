@@ -18,7 +18,7 @@ def select_ollama_models(name: str, **labels: str) -> str:
     return select_models(name, backend="ollama", **labels)
 
 
-_FROM_TRAFFIC: Final = f"{select_models('llm_measurement_source', source='traffic')} == 1"
+_FROM_TRAFFIC: Final = f"{select_ollama_models('llm_measurement_source', source='traffic')} == 1"
 TRAFFIC: Final = f"  and on ({BY_MODEL}) {_FROM_TRAFFIC}"
 PROBES: Final = f"  unless on ({BY_MODEL}) {_FROM_TRAFFIC}"
 """Added to a query: only the models whose figures come from users' requests, or from probes."""

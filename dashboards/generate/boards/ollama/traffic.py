@@ -6,7 +6,7 @@ from dashboards.generate.boards.ollama.queries import NO_MODEL_IN_MEMORY, TRAFFI
 from dashboards.generate.colours import GOOD
 from dashboards.generate.model import TOKENS_PER_SECOND, Query, StateTimeline, TimeSeries, ValueMapping
 from dashboards.generate.overrides import UNFILLED, dash_limit, extend_axis
-from dashboards.generate.queries import MODEL_LEGEND, select_models
+from dashboards.generate.queries import MODEL_LEGEND
 
 SOURCES: Final = {"1": ValueMapping("Users", GOOD), "0": ValueMapping("Probes", "#3d71d9")}
 """Values of llm_measurement_source{source="traffic"}."""
@@ -27,7 +27,7 @@ def build_traffic() -> tuple[StateTimeline | TimeSeries, ...]:
                 "has used the model for a while or its llama-server is not seen. A gap: no figures. Never compare speeds across a "
                 "change of colour: a probe is a lone stream."
             ),
-            queries=(Query(select_models("llm_measurement_source", source="traffic"), MODEL_LEGEND),),
+            queries=(Query(select_ollama_models("llm_measurement_source", source="traffic"), MODEL_LEGEND),),
             width=24,
             height=5,
             mappings=SOURCES,

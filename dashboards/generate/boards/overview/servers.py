@@ -30,7 +30,7 @@ _KV_CACHE: Final = uncolour_missing(((None, KV_CACHE),))
 def build_servers() -> Table:
     """All servers, the most urgent state first."""
     columns = (
-        Column("target", "Target", width=160, link_to=SATURATION),
+        Column("target", "Target", width=175, link_to=SATURATION),
         Column("model_name", "Model", link_to=PHASES),
         Column("engine", "Engine", width=62),
         Column("urgency", "State", width=125, mappings=STATE_CODES),

@@ -23,6 +23,7 @@ _SOURCES: Final[Mapping[str, ValueMapping]] = {
     "index": ValueMapping("index of the weights"),
     "config_json": ValueMapping("config.json"),
     "ollama": ValueMapping("Ollama"),
+    "llamacpp": ValueMapping("llama-server"),
 }
 
 
@@ -82,6 +83,12 @@ _GAPS: Final = (
         select_engines("llm_kv_cache_capacity_tokens"),
         "Size of the KV cache: no MBU, no decode ceiling of basis read",
         "No key: the server does not report it. Start vLLM with --enable-mfu-metrics, and it counts MBU itself",
+    ),
+    _Gap(
+        select_engines("llm_kv_cache_used_tokens", backend="llamacpp"),
+        select_engines("llm_kv_cache_capacity_tokens"),
+        "Size of the KV cache: no share in use, no state KV cache full",
+        "server: {kv_unified: true} if its slots share one cache (--kv-unified), otherwise {kv_unified: false}",
     ),
     _Gap(
         f"({_OLLAMA} and {_OLLAMA_WEIGHTS})",
@@ -178,7 +185,7 @@ def build_missing_facts() -> Table:
         ),
         queries=(Query(_query_gaps()),),
         columns=(
-            Column("target", "Target", width=130),
+            Column("target", "Target", width=175),
             Column("model_name", "Model", width=180),
             Column("engine", "Engine", width=65),
             Column("fact", "What is missing", wrap_text=True),
