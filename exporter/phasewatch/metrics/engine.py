@@ -46,48 +46,53 @@ PHASE_METRICS: Final = (
     describe_engine_gauge(
         "llm_prefill_tokens_per_second",
         "Speed of prefill as a request sees it: computed prompt tokens / prefill time, over the requests that finished "
-        "in the window (vLLM request_prefill_kv_computed_tokens, request_prefill_time_seconds).",
+        "in the window (vLLM request_prefill_kv_computed_tokens, request_prefill_time_seconds; llama-server "
+        "prompt_tokens_total, prompt_seconds_total, /slots; Ollama without users: probes).",
         lambda engine: engine.phases.prefill_tokens_per_second,
     ),
     describe_engine_gauge(
         "llm_prefill_throughput_tokens_per_second",
         "Prompt tokens that the server computed per second over the window, cached tokens excluded "
-        "(vLLM prompt_tokens_by_source local_compute).",
+        "(vLLM prompt_tokens_by_source local_compute; llama-server prompt_tokens_total).",
         lambda engine: engine.phases.prefill_throughput_tokens_per_second,
     ),
     describe_engine_gauge(
         "llm_prefill_streams",
-        "Mean number of requests in prefill at once over the window, counted when they finish "
-        "(vLLM request_prefill_time_seconds / time).",
+        "Mean number of requests in prefill at once over the window; vLLM counts them when they finish "
+        "(vLLM request_prefill_time_seconds / time; llama-server prompt_seconds_total, /slots).",
         lambda engine: engine.phases.prefill_streams,
     ),
     describe_engine_gauge(
         "llm_decode_tokens_per_second",
         "Mean speed of one stream over the window: tokens after the first / time spent between tokens "
-        "(vLLM generation_tokens, time_to_first_token_seconds, inter_token_latency_seconds).",
+        "(vLLM generation_tokens, time_to_first_token_seconds, inter_token_latency_seconds; llama-server "
+        "tokens_predicted_total, tokens_predicted_seconds_total, /slots; Ollama without users: probes).",
         lambda engine: engine.phases.decode_tokens_per_second,
     ),
     describe_engine_gauge(
         "llm_decode_throughput_tokens_per_second",
-        "Tokens after the first of each stream, of all streams, per second over the window "
-        "(vLLM generation_tokens, time_to_first_token_seconds).",
+        "Tokens after the first of each stream, of all streams, per second over the window (vLLM generation_tokens, "
+        "time_to_first_token_seconds); for llama-server and Ollama the first token of each stream is included "
+        "(llama-server tokens_predicted_total, /slots).",
         lambda engine: engine.phases.decode_throughput_tokens_per_second,
     ),
     describe_engine_gauge(
         "llm_decode_streams",
-        "Mean number of streams decoding at once over the window (vLLM inter_token_latency_seconds / time).",
+        "Mean number of streams decoding at once over the window (vLLM inter_token_latency_seconds / time; "
+        "llama-server tokens_predicted_seconds_total, /slots).",
         lambda engine: engine.phases.decode_streams,
     ),
     describe_engine_gauge(
         "llm_tokens_per_step",
         "Mean tokens per stream and engine step over the window, 1 without speculative decoding "
-        "(vLLM generation_tokens, inter_token_latency_seconds).",
+        "(vLLM generation_tokens, inter_token_latency_seconds; llama-server tokens_predicted_total, "
+        "n_busy_slots_per_decode).",
         lambda engine: engine.phases.tokens_per_step,
     ),
     describe_engine_gauge(
         "llm_engine_steps_per_second",
         "Engine steps that put out a token, per second over the window (vLLM iteration_tokens_total; behind several "
-        "API servers from inter_token_latency_seconds).",
+        "API servers from inter_token_latency_seconds; llama-server n_decode_total, batches of prompts included).",
         lambda engine: engine.phases.engine_steps_per_second,
     ),
     describe_engine_gauge(
@@ -98,13 +103,14 @@ PHASE_METRICS: Final = (
     describe_engine_gauge(
         "llm_token_stall_seconds",
         "While requests run, time since a scrape last saw the engine work: tokens, first outputs, steps or finished "
-        "requests (vLLM generation_tokens and others).",
+        "requests (vLLM generation_tokens and others; llama-server its counters and /slots).",
         lambda engine: engine.token_stall_seconds,
     ),
     describe_engine_gauge(
         "llm_prefix_cache_hit_ratio",
         "Share of prompt tokens found in the engine's own prefix cache over the window, 0 to 1 "
-        "(vLLM prompt_tokens_by_source; before 0.16 prefix_cache_hits, prefix_cache_queries).",
+        "(vLLM prompt_tokens_by_source; before 0.16 prefix_cache_hits, prefix_cache_queries; llama-server "
+        "prompt_tokens_cached_total).",
         lambda engine: engine.phases.prefix_cache_hit_ratio,
     ),
     describe_engine_gauge(
@@ -164,12 +170,13 @@ LATENCY_METRICS: Final = (
 LOAD_METRICS: Final = (
     describe_engine_gauge(
         "llm_requests_running",
-        "Requests admitted now, in prefill or decode (vLLM num_requests_running).",
+        "Requests admitted now, in prefill or decode (vLLM num_requests_running; llama-server requests_processing).",
         lambda engine: engine.load.requests_running,
     ),
     describe_engine_gauge(
         "llm_requests_waiting",
-        "Requests waiting now, preempted and deferred ones included (vLLM num_requests_waiting).",
+        "Requests waiting now, preempted and deferred ones included (vLLM num_requests_waiting; llama-server "
+        "requests_deferred).",
         lambda engine: engine.load.requests_waiting,
     ),
     describe_engine_gauge(
@@ -185,7 +192,7 @@ LOAD_METRICS: Final = (
     describe_engine_gauge(
         "llm_kv_cache_usage_ratio",
         "Share of the KV cache in use now, 0 to 1; blocks kept only for reuse count as free "
-        "(vLLM kv_cache_usage_perc).",
+        "(vLLM kv_cache_usage_perc; llama-server /slots).",
         lambda engine: engine.load.kv_cache_usage_ratio,
     ),
     describe_engine_gauge(
@@ -195,12 +202,12 @@ LOAD_METRICS: Final = (
     ),
     describe_engine_gauge(
         "llm_kv_cache_capacity_tokens",
-        "Tokens that the KV cache holds (vLLM cache_config_info).",
+        "Tokens that the KV cache holds (vLLM cache_config_info; llama-server /props).",
         lambda engine: engine.load.kv_cache_capacity_tokens,
     ),
     describe_engine_gauge(
         "llm_kv_cache_used_tokens",
-        "Tokens in the KV cache now: usage x capacity.",
+        "Tokens in the KV cache now: usage x capacity, or those of the slots in decode (llama-server /slots).",
         lambda engine: engine.load.kv_cache_used_tokens,
     ),
     describe_engine_gauge(

@@ -69,7 +69,8 @@ REQUEST_METRICS: Final = (
     EngineMetric(
         "llm_prompt_tokens_per_second",
         "Prompt tokens per second over the window by where their keys and values came from: computed, the engine's own "
-        "prefix cache, or another cache or server; together all prompt tokens (vLLM prompt_tokens_by_source).",
+        "prefix cache, or another cache or server; together all prompt tokens (vLLM prompt_tokens_by_source; "
+        "llama-server prompt_tokens_total, prompt_tokens_cached_total).",
         "gauge",
         (*ENGINE_LABELS, "source"),
         _list_prompt_tokens,
@@ -77,7 +78,7 @@ REQUEST_METRICS: Final = (
     describe_engine_gauge(
         "llm_draft_acceptance_ratio",
         "Share of the tokens drafted by speculative decoding that were accepted, over the window, 0 to 1 "
-        "(vLLM spec_decode_num_accepted_tokens, spec_decode_num_draft_tokens).",
+        "(vLLM and llama-server spec_decode_num_accepted_tokens, spec_decode_num_draft_tokens).",
         lambda engine: engine.requests.draft_acceptance_ratio,
     ),
 )

@@ -44,14 +44,15 @@ TARGET_METRICS: Final = (
     ),
     TargetMetric(
         "llm_target_info",
-        "1, with the version that the server tells (vLLM /version, Ollama /api/version).",
+        "1, with the version that the server tells (vLLM /version, llama-server /props, Ollama /api/version).",
         "gauge",
         (*TARGET_LABELS, "version"),
         _list_target_info,
     ),
     TargetMetric(
         "llm_model_info",
-        "1, with what the server tells of a model it serves (vLLM /v1/models; Ollama /api/ps, /api/tags).",
+        "1, with what the server tells of a model it serves (vLLM /v1/models; llama-server /props; Ollama /api/ps, "
+        "/api/tags).",
         "gauge",
         (
             *TARGET_LABELS,
