@@ -85,6 +85,12 @@ _GAPS: Final = (
         "No key: the server does not report it. Start vLLM with --enable-mfu-metrics, and it counts MBU itself",
     ),
     _Gap(
+        select_engines("llm_weight_bytes", backend="llamacpp"),
+        select_engines("llm_weight_read_bytes"),
+        "Weights that a step reads: no MBU, no decode ceiling of basis read",
+        "model: {weights_read: 15.01GB}; all of them, if the model is dense and its output head is its input table",
+    ),
+    _Gap(
         select_engines("llm_kv_cache_used_tokens", backend="llamacpp"),
         select_engines("llm_kv_cache_capacity_tokens"),
         "Size of the KV cache: no share in use, no state KV cache full",

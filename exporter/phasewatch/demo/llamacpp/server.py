@@ -162,6 +162,9 @@ def build_llama_target_keys() -> dict[str, Any]:
     """The keys of a configured target that is such a server: what its pages do not say."""
     return {
         "device": {"name": LLAMA_DEVICE},
-        "model": {"kv_cache_bytes_per_token": f"{KV_BYTES_PER_TOKEN}B"},
+        "model": {
+            "weights_read": f"{LLAMA_SETTINGS.weight_bytes}B",
+            "kv_cache_bytes_per_token": f"{KV_BYTES_PER_TOKEN}B",
+        },
         "server": {"kv_unified": False},
     }
