@@ -92,7 +92,7 @@ def test_the_recordings_on_their_page_can_be_read(tmp_path: Path) -> None:
     for text in texts:
         (tmp_path / "example.jsonl").write_text(text, encoding="utf-8")
         scrapes.append(list(RecordingReader(tmp_path / "example.jsonl").read_scrapes(frozenset({"scrape", "props"}))))
-    (first, *failed), (answered, hung, asleep) = scrapes
+    (first, *failed), (answered, hung, asleep), (inventory,) = scrapes
     assert first.response is not None
     errors = [scrape.outcome for scrape in (*failed, hung) if isinstance(scrape.outcome, ScrapeError)]
     assert [(error.reason, error.refused) for error in errors] == [
@@ -100,7 +100,9 @@ def test_the_recordings_on_their_page_can_be_read(tmp_path: Path) -> None:
         (Reason.CONNECT, True),
         (Reason.TIMEOUT, False),
     ]
+    (child,) = inventory.keys["children"]
     parts = [parse_answer(answered.keys["slots"]), parse_answer(hung.keys["health"])]
+    parts += [parse_answer(inventory.keys["ps"]), parse_answer(child["metrics"]), parse_answer(child["slots"])]
     assert all(isinstance(part, Response) and part.status == 200 for part in parts)
     assert (asleep.kind, asleep.response) == ("props", Response(200, "", b"true"))
     keys = {name for text in texts for line in text.splitlines() for name in json.loads(line)}
