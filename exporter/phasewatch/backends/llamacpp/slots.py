@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from phasewatch.base.errors import Reason, ScrapeError
 
-_LARGEST: Final = 2**53
+_LARGEST: Final = 2**31 - 1
+"""Largest number that a llama-server can have for any of these fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Slot:
 
     Attributes:
         index: its number.
-        busy: whether it works on a request, in prefill or decode.
+        busy: whether it works on a request, in prefill or decode; None if a response does not say.
         context: tokens of context of this slot; with a unified KV cache that of all slots together.
         request: number of its request, kept after the end of the request; None before the first.
         held: tokens in the slot now, of the prompt and generated ones.
@@ -31,7 +32,7 @@ class Slot:
     """
 
     index: int
-    busy: bool
+    busy: bool | None
     context: int | None = None
     request: int | None = None
     held: int | None = None
@@ -42,12 +43,12 @@ class Slot:
     @property
     def decoding(self) -> bool:
         """Whether it generates tokens now."""
-        return self.busy and bool(self.decoded)
+        return bool(self.busy and self.decoded)
 
     @property
     def prefilling(self) -> bool:
         """Whether it reads its prompt now."""
-        return self.busy and self.decoded == 0
+        return bool(self.busy) and self.decoded == 0
 
 
 def parse_slots(body: bytes) -> tuple[Slot, ...]:
@@ -62,7 +63,10 @@ def parse_slots(body: bytes) -> tuple[Slot, ...]:
         raise ScrapeError(Reason.PARSE, "the answer to /slots is no JSON") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ScrapeError(Reason.PARSE, "the answer to /slots is no list of slots")
-    return tuple(_parse_slot(index, entry) for index, entry in enumerate(entries))
+    numbers = [_get_count(entry, "id") for entry in entries]
+    if None in numbers or len(set(numbers)) < len(numbers):
+        numbers = list(range(len(entries)))
+    return tuple(_parse_slot(number or 0, entry) for number, entry in zip(numbers, entries, strict=True))
 
 
 def reduce_slots(body: bytes) -> str:
@@ -75,27 +79,26 @@ def reduce_slots(body: bytes) -> str:
 
 
 def _parse_slot(index: int, entry: dict[str, Any]) -> Slot:
-    request = _get_count(entry, "id_task")
-    number = _get_count(entry, "id")
+    context, held = _get_count(entry, "n_ctx") or None, _get_count(entry, "n_prompt_tokens")
     return Slot(
-        index=index if number is None else number,
+        index=index,
         busy=_is_busy(entry),
-        context=_get_count(entry, "n_ctx") or None,
-        request=request,
-        held=_get_count(entry, "n_prompt_tokens"),
+        context=context,
+        request=_get_count(entry, "id_task"),
+        held=None if held is not None and context is not None and held > context else held,
         computed=_get_count(entry, "n_prompt_tokens_processed"),
         decoded=_get_count(_find_next_token(entry), "n_decoded"),
         speculative=entry.get("speculative") is True,
     )
 
 
-def _is_busy(entry: dict[str, Any]) -> bool:
-    """Whether a slot is busy: `is_processing`, or before November 2024 a `state` other than 0."""
+def _is_busy(entry: dict[str, Any]) -> bool | None:
+    """Whether a slot is busy: `is_processing`, or before November 2024 a `state` other than 0; None without either."""
     busy = entry.get("is_processing")
     if isinstance(busy, bool):
         return busy
     state = _get_count(entry, "state")
-    return state is not None and state > 0
+    return None if state is None else state > 0
 
 
 def _find_next_token(entry: dict[str, Any]) -> dict[str, Any]:
@@ -107,9 +110,9 @@ def _find_next_token(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _get_count(entry: dict[str, Any], key: str) -> int | None:
-    """A number from 0 on; None if it is missing, or negative, which stands for none."""
+    """A number from 0 on; None if it is missing, impossible, or negative, which stands for none."""
     value = entry.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST else None
 
 
 def _list_fields(slot: Slot) -> Iterator[tuple[str, object]]:

@@ -89,14 +89,14 @@ def advance_tracking(
         time: monotonic seconds.
     """
     own = page or EngineSample()
-    if slots is None or not _show_tokens(slots):
+    if not slots or not _show_tokens(slots):
         return Tracking(time, own, own, slots)
     streams, speed = _follow_streams(before, own, slots, time)
     computed = {_get_key(slot): slot.computed for slot in slots if slot.busy and slot.computed is not None}
     tracked_tokens, tracked_seconds, sampled_seconds = _sample_streams(before, streams, time)
     sample = replace(
         own,
-        requests_running=float(sum(slot.busy for slot in slots)) if page is None else own.requests_running,
+        requests_running=float(sum(bool(slot.busy) for slot in slots)) if page is None else own.requests_running,
         requests_prefilling=float(sum(slot.prefilling for slot in slots)),
         kv_cache_tokens=_sum_known(slot.held for slot in slots if slot.decoding),
         requests_begun=_count_begun(before, slots),
@@ -130,7 +130,10 @@ def _count_begun(before: Tracking | None, slots: tuple[Slot, ...]) -> float:
 
 def _show_tokens(slots: Iterable[Slot]) -> bool:
     """Whether the slots show how many tokens their requests have generated. One that never had a request need not."""
-    return all(slot.decoded is not None for slot in slots if slot.busy or slot.request is not None)
+    return all(
+        slot.busy is not None and (slot.decoded is not None or not (slot.busy or slot.request is not None))
+        for slot in slots
+    )
 
 
 def _sum_known(values: Iterable[int | None]) -> float | None:
@@ -284,8 +287,10 @@ def _count_prompt_tokens(
     before: Tracking | None, page: EngineSample, slots: tuple[Slot, ...], computed: Mapping[RequestKey, int]
 ) -> float | None:
     """Computed prompt tokens, those of unfinished prompts included. Without the counter, those that slots were seen to
-    compute since the first scrape.
+    compute since the first scrape. None for good once a prompt at work did not show it (b6700).
     """
+    if before is not None and before.sample.sampled_seconds is not None and before.sample.prefill_progress is None:
+        return None
     if page.prompt_tokens_computed is not None:
         at_work = _sum_known(slot.computed for slot in slots if slot.prefilling)
         total = add(page.prompt_tokens_computed, at_work)

@@ -70,7 +70,19 @@ def test_a_busy_slot_decodes_or_reads_its_prompt() -> None:
 
 def test_the_state_of_builds_before_is_processing_tells_what_is_busy() -> None:
     old = {name: value for name, value in BUSY.items() if name != "is_processing"}
-    assert [slot.busy for slot in parse({**old, "state": 0}, {**old, "state": 1}, old)] == [False, True, False]
+    assert [slot.busy for slot in parse({**old, "state": 0}, {**old, "state": 1}, old)] == [False, True, None]
+
+
+def test_slots_whose_numbers_do_not_tell_them_apart_are_told_apart_by_their_place() -> None:
+    for numbers, indexes in (([3, 1], [3, 1]), ([0, 0], [0, 1]), ([5, -1], [0, 1]), ([2, "x"], [0, 1])):
+        assert [slot.index for slot in parse(*({**BUSY, "id": number} for number in numbers))] == indexes
+
+
+def test_a_number_that_no_slot_can_have_is_unknown() -> None:
+    (slot,) = parse({**BUSY, "n_ctx": 2048, "n_prompt_tokens": 2049, "next_token": [{"n_decoded": 2**31}]})
+    assert (slot.context, slot.held, slot.decoded) == (2048, None, None)
+    assert not slot.decoding
+    assert not slot.prefilling
 
 
 def test_anything_but_a_list_of_objects_is_refused_without_a_word_of_it() -> None:

@@ -187,8 +187,9 @@ def test_with_slots_alone_prompts_that_were_hardly_seen_have_no_speed() -> None:
     assert phases.prefill_throughput_tokens_per_second is None
     state, parser, target = ProcessState(facts=FACTS), ReadingParser(), new_target("t", "llamacpp", "http://a.invalid")
     for time in range(30):
-        at_work = {"is_processing": time >= 10, "n_prompt_tokens_processed": 100 * max(0, time - 10)}
-        slot = {"id": 0, "id_task": 5, "next_token": {"n_decoded": 0}, **at_work} if time >= 10 else {"id": 0}
+        at_work = {"is_processing": True, "n_prompt_tokens_processed": 100 * max(0, time - 10)}
+        slot = {"id": 0, "id_task": 5, "next_token": {"n_decoded": 0}, **at_work}
+        slot = slot if time >= 10 else {"id": 0, "is_processing": False}
         reading = parser.parse(Response(501, "", b""), Response(200, "", json.dumps([slot]).encode()))
         state = fold_reading(state, reading, ScrapeTiming(float(time), float(time), None), target)
     phases = state.pages.engines[state.key].phases

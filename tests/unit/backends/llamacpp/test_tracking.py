@@ -179,3 +179,17 @@ def test_a_stream_seen_for_the_first_time_is_timed_by_those_beside_it() -> None:
     server = ScriptedLlamaServer((Job(0.0, 1.0, 900, 0.05), Job(10.0, 11.0, 900, 0.05, slot=1)))
     first, last = follow(server, [9.0, 24.0])
     assert difference(first, last, "stream_seconds") == pytest.approx(15 + 13, rel=0.01)
+
+
+def test_slots_that_do_not_say_whether_they_are_busy_and_an_empty_list_leave_the_page_alone() -> None:
+    page = EngineSample(generation_tokens=500.0, requests_running=1.0)
+    for slots in ((), (Slot(0, None, request=4, decoded=20),)):
+        assert advance_tracking(None, page, slots, 1.0).sample == page
+
+
+def test_prompts_that_a_build_does_not_show_never_cut_the_window() -> None:
+    # b6700 does not show the tokens of a prompt at work: the counter must not come and go with the prompts.
+    page, tracking = EngineSample(generation_tokens=0.0, prompt_tokens_computed=100.0), None
+    for time, slot in enumerate((Slot(0, False), Slot(0, True, request=4, decoded=0), Slot(0, False), Slot(0, False))):
+        tracking = advance_tracking(tracking, page, (slot,), float(time))
+        assert (tracking.sample.prefill_progress is None) == (time > 0)

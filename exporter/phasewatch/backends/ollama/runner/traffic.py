@@ -8,8 +8,8 @@ class SlotUse(Protocol):
     """What is needed of a slot: whether it is busy, and the number of its newest request, None before the first."""
 
     @property
-    def busy(self) -> bool:
-        """Whether it works on a request."""
+    def busy(self) -> bool | None:
+        """Whether it works on a request; None if unknown."""
 
     @property
     def request(self) -> int | None:
@@ -27,5 +27,5 @@ def serves_users(before: Sequence[SlotUse] | None, slots: Sequence[SlotUse], *, 
         probed: whether a probe of its model was under way at any time since the reading before: one slot is ours.
     """
     known = {slot.request for slot in (slots if before is None else before)} | {None}
-    used = sum(slot.busy or slot.request not in known for slot in slots)
+    used = sum(bool(slot.busy) or slot.request not in known for slot in slots)
     return used > probed
