@@ -190,7 +190,7 @@ def _count_stream_steps(past: EngineHistory) -> Count | None:
 
 
 def _count_sampled(past: EngineHistory) -> Count | None:
-    """Mean number of streams x their speed. The error is two standard deviations of the time of a stream's beginning
+    """Mean number of streams x their speed. The error is three standard deviations of the time of a stream's beginning
     and end, each of which lies anywhere between two scrapes. Where the slots are all that the server shows, it is not
     weighed: see the module for what it is then.
     """
@@ -207,7 +207,7 @@ def _count_sampled(past: EngineHistory) -> Count | None:
     ends = max(0.0, 2 * (sampled - tracked) / interval)
     if growth.generation_tokens is None:
         return Count(sampled * speed, 0.0, sampled)  # there is no other count to compare it with
-    error = 2 * speed * interval * math.sqrt(ends / 12)
+    error = 3 * speed * interval * math.sqrt(ends / 12)
     return Count(sampled * speed, error, sampled) if _are_tracked(growth) else None
 
 

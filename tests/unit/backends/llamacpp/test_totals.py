@@ -59,6 +59,7 @@ def watch(
 )
 @example(7, 4, 10**8, 60.0, True)
 @example(0, 1, 10**6, 10.0, True)
+@example(77_708, 4, 10**6, 10.0, True)
 def test_a_throughput_is_right_to_three_percent_or_absent_after_any_number_of_tokens(
     seed: int, slots: int, before: int, window: float, shows_slots: bool
 ) -> None:
