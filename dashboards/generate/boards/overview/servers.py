@@ -53,7 +53,8 @@ def build_servers() -> Table:
             "no exporter reports any more; the most urgent state is first. The state says why requests wait, the objectives whether "
             "latencies are within those of the target; which one is missed is on the board Saturation, under Objectives. Speeds are those of one request or stream. Ceilings: compute for prefill, memory bandwidth at the present batch and "
             "context for decode (basis read). An empty cell is a number that cannot be known now: nothing was decoded, the "
-            "server does not report it (a llama-server has no latencies), or the facts of device and model are missing. A click leads to the closer look."
+            "server does not report it (a llama-server has no latencies), or the facts of device and model are missing. An idle llama-server is left "
+            "alone so that it can sleep, and has no row meanwhile. A click leads to the closer look."
         ),
         queries=(
             Query(query_all_state_codes(), ref_id="urgency"),
