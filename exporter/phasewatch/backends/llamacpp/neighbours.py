@@ -8,7 +8,7 @@ use, and then each child is read at its own address.
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from phasewatch.backends.client import get_text, parse_json
 from phasewatch.backends.equipment import is_local
@@ -103,13 +103,24 @@ async def list_swap_addresses(client: LlamacppClient, url: str) -> tuple[Address
 
 
 def _list_running(value: Any) -> list[tuple[str, str]] | None:
-    """Model and address of each ready child in a value of /running; None if it is not llama-swap's."""
+    """Model and address of each ready child in a value of /running; None if it is not llama-swap's. A child whose
+    address is none is left out: it is configured by hand.
+    """
     entries = _get_list(value, "running")
     if entries is None:
         return None
     ready = [entry for entry in entries if entry.get("state") == "ready"]
     named = [(get_text(entry.get("model")), get_text(entry.get("proxy"))) for entry in ready]
-    return [(model, proxy.rstrip("/")) for model, proxy in named if model and proxy]
+    return [(model, proxy.rstrip("/")) for model, proxy in named if model and proxy and _is_address(proxy)]
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # raises for what is no port
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and url.isprintable() and " " not in url
 
 
 def _get_list(value: Any, key: str) -> list[dict[str, Any]] | None:

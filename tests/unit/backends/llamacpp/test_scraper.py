@@ -246,6 +246,21 @@ def test_llama_swap_is_read_by_running_and_each_ready_child_at_its_own_address_n
     assert "hush" not in f"{snapshots} {logs}"
 
 
+def test_a_child_of_llama_swap_whose_address_is_none_leaves_the_others_their_figures() -> None:
+    server = ScriptedLlamaServer(BUSY)
+    for proxy in ("not a url", "child:5801", "ftp://child1.invalid", "http://", "http://child:99999", "http://[::1"):
+        children = [{"model": "odd", "state": "ready", "proxy": proxy}]
+        children.append({"model": "good", "state": "ready", "proxy": "http://child2.invalid"})
+
+        def answer(host: str, path: str, time: float, children: object = children) -> Answer:
+            if host.startswith("child2"):
+                return server.answer(path, time)
+            return (200, json.dumps({"running": children})) if path == "/running" else (404, b"")
+
+        snapshots, _ = watch_answers(answer)
+        assert [engine.key.model_name for engine in snapshots[-1].engines] == ["good"], proxy
+
+
 def test_a_child_of_llama_swap_that_ends_takes_its_figures_along_and_leaves_the_others_window() -> None:
     server = ScriptedLlamaServer(BUSY)
 
