@@ -96,7 +96,7 @@ def test_a_child_that_does_not_answer_has_no_figures_and_keeps_its_window(tmp_pa
 def test_a_list_of_models_that_fails_is_a_target_that_is_down(tmp_path: Path) -> None:
     failures: list[dict[str, Any]] = [
         {"t": 3.0, "took": 0.0, "error": "connect"},
-        answer(3.0, "", status=500),
+        answer(3.0, '{"models": []}', status=500),
         answer(3.0, "no json"),
         answer(3.0, '{"models": 3}'),
     ]

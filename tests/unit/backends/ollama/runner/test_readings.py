@@ -28,7 +28,7 @@ PROBED: Final = EngineSnapshot(
     KEY,
     phases=Phases(prefill_tokens_per_second=1000.0, decode_tokens_per_second=100.0),
     latencies=Latencies(time_to_first_token=Distribution(mean=0.2)),
-    ceiling=Ceiling(device_flops_per_second={"config": 1e12}),
+    ceiling=Ceiling(weight_read_bytes=5e9),
     measurement_source=MeasurementSource.PROBE,
 )
 UNPROBED: Final = EngineSnapshot(KEY)
