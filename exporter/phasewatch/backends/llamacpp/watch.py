@@ -130,6 +130,7 @@ class ProcessWatch:
             return
         self._model_asked_at = now
         model = await self._client.fetch_model(facts.model if self._named else "")
+        facts = self.state.facts  # it may have been renamed meanwhile
         name = facts.model if self._named else (model.name if model else props.model or "")
         self.state = replace(
             self.state,

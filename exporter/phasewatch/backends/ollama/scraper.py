@@ -14,6 +14,7 @@ from phasewatch.backends.ollama.devices import resolve_ollama_devices
 from phasewatch.backends.ollama.inventory import LoadedModel, is_current, parse_capabilities, parse_layer, parse_version
 from phasewatch.backends.ollama.probes.runner import ProbeRunner
 from phasewatch.backends.ollama.probes.scheduling import draw_pace
+from phasewatch.backends.ollama.runner.findings import may_have_children_here
 from phasewatch.backends.ollama.runner.watch import RunnerWatch
 from phasewatch.backends.ollama.snapshot import build_snapshot, compute_gpu_ratio
 from phasewatch.backends.ollama.state import (
@@ -75,7 +76,7 @@ class OllamaScraper(Scraper):
 
     def list_jobs(self) -> Sequence[Job]:
         """The scrape, /api/show, the device, reads of the children, and the check whether a probe is due."""
-        watch = self.target.ollama.runners != "off"
+        watch = self.target.ollama.runners != "off" and may_have_children_here(self.target)
         runners = (Job("runners", self.read_runners, RUNNER_TICK),) if watch else ()
         probe = (Job("probe", self.probe_if_due, PROBE_TICK),) if self.target.probe.enabled else ()
         learn = Job("learn", self.learn, self.target.interval)
@@ -130,7 +131,7 @@ class OllamaScraper(Scraper):
         if inventory_sent >= self._tracker.probe_ended:  # an older one lacks the expiry that the probe caused
             self._tracker.observe(inventory)
         if processes is not None:
-            await self._runners.look(processes, inventory)
+            self._runners.look(processes, inventory)
         timing = ScrapeTiming(sent, self._clock(), self._wall_clock())
         self._publish(fold_success(self._tracker.state, version, timing))
 
@@ -143,10 +144,12 @@ class OllamaScraper(Scraper):
 
     async def _read_runners(self) -> None:
         try:
-            await self._runners.read()
+            news = await self._runners.read()
         except Exception:  # noqa: BLE001  # a mistake of ours must not end the watch
             get_logger().error("reading of the runners broke", target=self.target.name, exc_info=True)
-        self._publish(self._tracker.state)
+            return
+        if news:
+            self._publish(self._tracker.state)
 
     async def _learn(self) -> None:
         inventory = self._tracker.state.inventory

@@ -210,15 +210,15 @@ def _was_counted(last: tuple[SkipReason, float] | None, reason: SkipReason, now:
 def take_over_state(state: OllamaState, probing: ModelKey | None) -> OllamaState:
     """The state that the next scraper of the same server starts from: the use of the models, pauses and backoffs.
 
-    The device is detected again, quarantined models get another chance with the new configuration, and counters start
-    again.
+    The device is detected and the children are found again, if the new configuration looks for them. Quarantined models
+    get another chance with it, and counters start again.
 
     Args:
         state: state of the previous scraper.
         probing: the model that it was probing, if any: that probe is cancelled, and the expiry it causes is still ours.
     """
-    models = {key: replace(model, quarantine=None) for key, model in state.models.items()}
+    models = {key: replace(model, quarantine=None, traffic=None) for key, model in state.models.items()}
     model = models.get(probing) if probing else None
     if probing is not None and model is not None and model.residency is not None:
         models[probing] = replace(model, residency=replace(model.residency, unsettled=True))
-    return replace(state, models=models, records={}, device=DeviceFacts())
+    return replace(state, models=models, runners={}, records={}, device=DeviceFacts())

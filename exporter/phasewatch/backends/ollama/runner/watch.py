@@ -10,7 +10,7 @@ import httpx
 from phasewatch.backends.llamacpp.client import LlamacppClient
 from phasewatch.backends.llamacpp.slots import Slot
 from phasewatch.backends.llamacpp.watch import ProcessWatch
-from phasewatch.backends.ollama.inventory import Inventory, ModelKey, choose_label, parse_version
+from phasewatch.backends.ollama.inventory import Inventory, ModelKey, choose_label, extract_layer, parse_version
 from phasewatch.backends.ollama.residency import end_traffic, observe_traffic
 from phasewatch.backends.ollama.runner.children import Child, ChildIdentity, ProcessListing, list_processes
 from phasewatch.backends.ollama.runner.findings import RunnerLook, may_have_children_here
@@ -78,6 +78,7 @@ class RunnerWatch:
         self._transport = transport
         self._log = RunnerLog(target)
         self._watched: dict[ChildIdentity, _WatchedChild] = {}
+        self._ended: list[_WatchedChild] = []
 
     async def list_processes(self) -> ProcessListing | None:
         """The process list; None if children are not to be looked for, or cannot be on this machine."""
@@ -89,7 +90,7 @@ class RunnerWatch:
         # In a thread: a busy machine has thousands of processes.
         return await asyncio.to_thread(list_own_processes, self._target)
 
-    async def look(self, listing: ProcessListing, inventory: Inventory) -> None:
+    def look(self, listing: ProcessListing, inventory: Inventory) -> None:
         """Match the children to the models in memory, and read those that match from now on.
 
         Args:
@@ -103,11 +104,11 @@ class RunnerWatch:
         children = {child.identity: (child, models[key]) for key, child in matching.children.items()}
         for identity, watched in tuple(self._watched.items()):
             if identity not in children or children[identity][1].key != watched.key:
-                del self._watched[identity]
-                await watched.watch.close()
+                self._ended.append(self._watched.pop(identity))
         for identity, (child, model) in children.items():
-            watched = self._watched.setdefault(identity, self._start(child, model.key))
-            watched.watch.rename(choose_label(model, inventory))
+            if identity not in self._watched:
+                self._watched[identity] = self._start(child, model.key)
+            self._watched[identity].watch.rename(choose_label(model, inventory))
         self._publish()
         self._log.report(
             RunnerLook(
@@ -126,15 +127,27 @@ class RunnerWatch:
             )
         )
 
-    async def read(self) -> None:
-        """Read every child that it is time for."""
-        await asyncio.gather(*(self._read(watched) for watched in tuple(self._watched.values())))
-        self._publish()
+    async def read(self) -> bool:
+        """Read every child that it is time for.
+
+        Returns:
+            Whether there is anything new.
+        """
+        news = await asyncio.gather(*(self._read(watched) for watched in tuple(self._watched.values())))
+        await self._close_ended()  # only now that none of them is being read
+        if any(news):
+            self._publish()
+        return any(news)
 
     async def close(self) -> None:
         """Close the connections."""
-        for watched in self._watched.values():
-            await watched.watch.close()
+        self._ended += self._watched.values()
+        self._watched.clear()
+        await self._close_ended()
+
+    async def _close_ended(self) -> None:
+        while self._ended:
+            await self._ended.pop().watch.close()
 
     def _start(self, child: Child, key: ModelKey) -> _WatchedChild:
         address = create_address(self._target, child)
@@ -143,8 +156,9 @@ class RunnerWatch:
         watch.let_queue_elsewhere()
         return _WatchedChild(child, key, watch)
 
-    async def _read(self, watched: _WatchedChild) -> None:
-        now = self._clock()
+    async def _read(self, watched: _WatchedChild) -> bool:
+        """Read one child if it is time for it; whether there is anything new."""
+        before, now = watched.watch.state, self._clock()
         if watched.scraped_at is None or now - watched.scraped_at >= min(READ_SECONDS, self._target.interval):
             watched.scraped_at = now
             try:
@@ -154,7 +168,13 @@ class RunnerWatch:
                 get_logger().debug("a runner gives no figures", **note)
         else:
             await watched.watch.poll_slots()
+        if self._watched.get(watched.child.identity) is not watched:  # it has ended meanwhile
+            return False
+        if _is_another(watched):
+            self._ended.append(self._watched.pop(watched.child.identity))
+            return True
         self._fold_traffic(watched)
+        return watched.watch.state is not before
 
     def _fold_traffic(self, watched: _WatchedChild) -> None:
         """Record whether the newest slots show users, and keep what a probe did out of their figures."""
@@ -167,7 +187,7 @@ class RunnerWatch:
         probed = self._tracker.probing == key or (ended is not None and ended >= watched.read_at)
         served = serves_users(watched.slots, tracking.slots, probed=probed)
         watched.slots, watched.read_at = tracking.slots, tracking.time
-        if probed and not served:
+        if probed:
             watched.watch.state = fold_probe(watched.watch.state)
         self._tracker.state = observe_traffic(state, key, tracking.time, served=served)
 
@@ -186,6 +206,14 @@ def list_own_processes(target: Target) -> ProcessListing:
     """The process list, without the children of other Ollamas where it can be seen whose they are."""
     procfs = target.ollama.procfs
     return select_own_children(list_processes(procfs), procfs, target.url)
+
+
+def _is_another(watched: _WatchedChild) -> bool:
+    """Whether another process answers at the port of a child: its port is free for others once it has ended, and leads
+    elsewhere where its network is not ours.
+    """
+    path = watched.watch.state.facts.props.path
+    return path is not None and extract_layer(path) != watched.child.layer
 
 
 def create_address(target: Target, child: Child) -> Target:
