@@ -40,7 +40,7 @@ class Job:
 @dataclass
 class ScriptedLlamaServer:
     """The server. `start` identifies its process; `before` are tokens that it generated, and computed, earlier, each
-    stream at `speed_before`.
+    stream at `speed_before`; `path` is the file of its model.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -51,6 +51,7 @@ class ScriptedLlamaServer:
     streams_per_step: float = 1.0
     sleep_after: float | None = None
     can_sleep: bool = True
+    path: str = "/models/tiny.gguf"
     disabled: frozenset[str] = frozenset()
     statuses: dict[str, int] = field(default_factory=dict)
     hanging: frozenset[str] = frozenset()
@@ -127,7 +128,7 @@ class ScriptedLlamaServer:
             "build_info": "b10434-abc",
             "total_slots": self.slots,
             "model_alias": "tiny",
-            "model_path": "/models/tiny.gguf",
+            "model_path": self.path,
             "default_generation_settings": {"n_ctx": 2048, "params": {"grammar": WRITTEN}},
             "chat_template": WRITTEN,
             **({"is_sleeping": sleeping} if self.can_sleep else {}),

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import httpx
 from structlog.testing import capture_logs
 
 from phasewatch.backends.ollama.scraper import OllamaScraper
-from phasewatch.config.settings import DeviceSettings, ProbeSettings
+from phasewatch.config.settings import DeviceSettings, OllamaSettings, ProbeSettings
 from phasewatch.demo.ollama.model import Model
 from phasewatch.metrics.collector import build_target_families
 from tests.support.ollama_facts import seeded
@@ -88,6 +89,7 @@ def watch(
     incident: Callable[[RecordingOllama], Awaitable[None]] | None = None,
     wrap: Wrap = lambda transport: transport,
     device: DeviceSettings | None = None,
+    process_list: Path | None = None,
     **server: Any,
 ) -> Watched:
     """Run the exporter's scraper against a server with users.
@@ -104,11 +106,13 @@ def watch(
         incident: something else that happens to the server meanwhile.
         wrap: wraps the transport between the scraper and the server.
         device: the configured device of the server.
+        process_list: folder in which the server's children are listed; None for a machine without them.
         server: settings of the server.
     """
     timeline = Timeline()
     watched = Watched(RecordingOllama(*models, **server), seconds)
-    transport = OllamaTransport(watched.ollama, timeline)
+    transport = OllamaTransport(watched.ollama, timeline, process_list)
+    children = {} if process_list is None else {"ollama": OllamaSettings("auto", process_list)}
     target = new_target(
         "o",
         "ollama",
@@ -116,6 +120,7 @@ def watch(
         interval=interval,
         probe=settings or new_probe_settings(),
         device=device or DeviceSettings(),
+        **children,
     )
 
     async def work() -> None:

@@ -11,6 +11,7 @@ from phasewatch.backends.llamacpp.process import ProcessState, fold_failure, fol
 from phasewatch.backends.llamacpp.reading import ReadingParser
 from phasewatch.backends.ollama.inventory import (
     Inventory,
+    ModelKey,
     StoredModel,
     choose_label,
     parse_capabilities,
@@ -63,7 +64,7 @@ class OllamaPlayer:
             device=device,
         )
         self._pace = draw_pace(target.probe, Random(0))  # noqa: S311  # nothing is probed
-        self._parsers: dict[ChildIdentity, ReadingParser] = {}
+        self._played: dict[ModelKey, tuple[ChildIdentity, ReadingParser]] = {}
 
     def play(self, scrape: RecordedScrape, timing: ScrapeTiming) -> TargetSnapshot:
         """The snapshot after one more line.
@@ -83,7 +84,9 @@ class OllamaPlayer:
             self._state = fold_success(state, version, timing)
         return build_snapshot(self._state, self._target, timing.done)
 
-    def _play_children(self, scrape: RecordedScrape, inventory: Inventory, timing: ScrapeTiming) -> Mapping[Any, Any]:
+    def _play_children(
+        self, scrape: RecordedScrape, inventory: Inventory, timing: ScrapeTiming
+    ) -> Mapping[ModelKey, ProcessState]:
         recorded = {entry.child.identity: entry for entry in _parse_children(scrape.keys.get("children"))}
         layers = {digest: text.layer for digest, text in self._state.descriptions.items() if text.layer is not None}
         children = [entry.child for entry in recorded.values()]
@@ -91,12 +94,17 @@ class OllamaPlayer:
         before = self._state.runners
         labels = {model.key: choose_label(model, inventory) for model in inventory.loaded}
         return {
-            key: self._play_child(before.get(key), recorded[child.identity], labels[key], timing)
+            key: self._play_child(key, before.get(key), recorded[child.identity], labels[key], timing)
             for key, child in matching.children.items()
         }
 
     def _play_child(
-        self, before: ProcessState | None, recorded: _RecordedChild, label: str, timing: ScrapeTiming
+        self,
+        key: ModelKey,
+        before: ProcessState | None,
+        recorded: _RecordedChild,
+        label: str,
+        timing: ScrapeTiming,
     ) -> ProcessState:
         child = recorded.child
         state = before or ProcessState()
@@ -107,16 +115,17 @@ class OllamaPlayer:
             kv_unified=child.unified,
             queues_elsewhere=True,
         )
-        if child.identity not in self._parsers:  # another process runs the model
-            self._parsers[child.identity] = ReadingParser()
-            state = ProcessState()
+        identity, parser = self._played.get(key, (None, ReadingParser()))
+        if identity != child.identity:  # another process runs the model
+            state, parser = ProcessState(), ReadingParser()
+        self._played[key] = child.identity, parser
         state = replace(rename(state, label) if state.facts.model != label else state, facts=facts)
         try:
             if isinstance(recorded.metrics, ScrapeError):
                 raise recorded.metrics
             if isinstance(recorded.slots, ScrapeError):
                 raise recorded.slots
-            reading = self._parsers[child.identity].parse(recorded.metrics, recorded.slots)
+            reading = parser.parse(recorded.metrics, recorded.slots)
         except ScrapeError as error:
             return fold_failure(state, error)
         return fold_reading(state, reading, replace(timing, done=recorded.read_at), self._target)

@@ -172,7 +172,9 @@ class OllamaScraper(Scraper):
             return
         state = self._tracker.state
         description = ModelDescription(parse_capabilities(metadata), costs, parse_layer(metadata))
-        self._publish(replace(state, descriptions={**state.descriptions, model.digest: description}))
+        self._tracker.state = replace(state, descriptions={**state.descriptions, model.digest: description})
+        self._runners.look_again()  # before the first probe, which needs to know of users
+        self._publish(self._tracker.state)
         if unknown:
             get_logger().info("model", target=self.target.name, model=model.name, note="; ".join(unknown))
 

@@ -15,7 +15,7 @@ from phasewatch.backends.ollama.residency import end_traffic, observe_traffic
 from phasewatch.backends.ollama.runner.children import Child, ChildIdentity, ProcessListing, list_processes
 from phasewatch.backends.ollama.runner.findings import RunnerLook, may_have_children_here
 from phasewatch.backends.ollama.runner.log import RunnerLog
-from phasewatch.backends.ollama.runner.matching import match_children
+from phasewatch.backends.ollama.runner.matching import Matching, match_children
 from phasewatch.backends.ollama.runner.owner import select_own_children
 from phasewatch.backends.ollama.runner.readings import fold_probe, serves_metrics
 from phasewatch.backends.ollama.runner.traffic import serves_users
@@ -79,6 +79,7 @@ class RunnerWatch:
         self._log = RunnerLog(target)
         self._watched: dict[ChildIdentity, _WatchedChild] = {}
         self._ended: list[_WatchedChild] = []
+        self._newest: tuple[ProcessListing, Inventory] | None = None
 
     async def list_processes(self) -> ProcessListing | None:
         """The process list; None if children are not to be looked for, or cannot be on this machine."""
@@ -97,25 +98,14 @@ class RunnerWatch:
             listing: the process list, read before the inventory.
             inventory: the models in memory.
         """
-        state = self._tracker.state
-        layers = {digest: text.layer for digest, text in state.descriptions.items() if text.layer is not None}
-        matching = match_children(listing.children, inventory.loaded, layers)
-        models = {model.key: model for model in inventory.loaded}
-        children = {child.identity: (child, models[key]) for key, child in matching.children.items()}
-        for identity, watched in tuple(self._watched.items()):
-            if identity not in children or children[identity][1].key != watched.key:
-                self._ended.append(self._watched.pop(identity))
-        for identity, (child, model) in children.items():
-            if identity not in self._watched:
-                self._watched[identity] = self._start(child, model.key)
-            self._watched[identity].watch.rename(choose_label(model, inventory))
-        self._publish()
+        self._newest = listing, inventory
+        matching = self._match(listing, inventory)
         self._log.report(
             RunnerLook(
                 wall=self._wall_clock() + inventory.clock_offset,
-                version=parse_version(state.version),
+                version=parse_version(self._tracker.state.version),
                 loaded=inventory.loaded,
-                layers=layers,
+                layers=self._list_layers(),
                 listing=listing,
                 matching=matching,
                 metrics=self._list_metrics(),
@@ -126,6 +116,11 @@ class RunnerWatch:
                 ),
             )
         )
+
+    def look_again(self) -> None:
+        """Match the children of the newest look once more, now that more is known of the models."""
+        if self._newest is not None:
+            self._match(*self._newest)
 
     async def read(self) -> bool:
         """Read every child that it is time for.
@@ -148,6 +143,26 @@ class RunnerWatch:
     async def _close_ended(self) -> None:
         while self._ended:
             await self._ended.pop().watch.close()
+
+    def _match(self, listing: ProcessListing, inventory: Inventory) -> Matching:
+        """Read those children from now on that run a model in memory, and no others."""
+        matching = match_children(listing.children, inventory.loaded, self._list_layers())
+        models = {model.key: model for model in inventory.loaded}
+        children = {child.identity: (child, models[key]) for key, child in matching.children.items()}
+        for identity, watched in tuple(self._watched.items()):
+            if identity not in children or children[identity][1].key != watched.key:
+                self._ended.append(self._watched.pop(identity))
+        for identity, (child, model) in children.items():
+            if identity not in self._watched:
+                self._watched[identity] = self._start(child, model.key)
+            self._watched[identity].watch.rename(choose_label(model, inventory))
+        self._publish()
+        return matching
+
+    def _list_layers(self) -> dict[str, str]:
+        """The layer with the weights of each model that is known, by digest."""
+        descriptions = self._tracker.state.descriptions
+        return {digest: text.layer for digest, text in descriptions.items() if text.layer is not None}
 
     def _start(self, child: Child, key: ModelKey) -> _WatchedChild:
         address = create_address(self._target, child)
