@@ -104,7 +104,7 @@ async def list_swap_addresses(client: LlamacppClient, url: str) -> tuple[Address
 
 def _list_running(value: Any) -> list[tuple[str, str]] | None:
     """Model and address of each ready child in a value of /running; None if it is not llama-swap's. A child whose
-    address is none is left out: it is configured by hand.
+    address is none is left out: it is configured by hand. So is one that leads to /upstream of a llama-swap.
     """
     entries = _get_list(value, "running")
     if entries is None:
@@ -120,7 +120,16 @@ def _is_address(url: str) -> bool:
         parts.port  # noqa: B018  # raises for what is no port
     except ValueError:
         return False
+    if "/upstream" in parts.path:
+        return False
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and url.isprintable() and " " not in url
+
+
+def may_know_secret(url: str, own: str) -> bool:
+    """Whether the address of a process may get the authorization of its target: it is on the same host as `own`, the
+    target's address, or on this machine. What another program names as an address is not to be trusted with more.
+    """
+    return is_local(url) or urlsplit(url).hostname == urlsplit(own).hostname
 
 
 def _get_list(value: Any, key: str) -> list[dict[str, Any]] | None:

@@ -21,6 +21,7 @@ from phasewatch.backends.llamacpp.neighbours import (
     find_arrangement,
     list_router_addresses,
     list_swap_addresses,
+    may_know_secret,
 )
 from phasewatch.backends.llamacpp.process import ProcessState, fold_reading
 from phasewatch.backends.llamacpp.reading import Reading
@@ -169,7 +170,9 @@ class LlamacppScraper(Scraper):
     def _get_watch(self, address: Address) -> ProcessWatch:
         watch = self._watches.get(address)
         if watch is None:
-            client = LlamacppClient(replace(self.target, url=address.url), address.query, self._transport)
+            authorization = self.target.authorization if may_know_secret(address.url, self.target.url) else None
+            target = replace(self.target, url=address.url, authorization=authorization)
+            client = LlamacppClient(target, address.query, self._transport)
             watch = self._watches[address] = ProcessWatch(self.target, client, self._clock, model=address.model)
         return watch
 

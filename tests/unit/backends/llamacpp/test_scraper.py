@@ -10,6 +10,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from phasewatch.backends.llamacpp.neighbours import may_know_secret
 from phasewatch.backends.llamacpp.scraper import LlamacppScraper
 from phasewatch.base.errors import Reason
 from phasewatch.metrics.collector import build_target_families
@@ -248,7 +249,16 @@ def test_llama_swap_is_read_by_running_and_each_ready_child_at_its_own_address_n
 
 def test_a_child_of_llama_swap_whose_address_is_none_leaves_the_others_their_figures() -> None:
     server = ScriptedLlamaServer(BUSY)
-    for proxy in ("not a url", "child:5801", "ftp://child1.invalid", "http://", "http://child:99999", "http://[::1"):
+    upstream = "http://child1.invalid/upstream/odd"
+    for proxy in (
+        "not a url",
+        "child:5801",
+        "ftp://child1.invalid",
+        "http://",
+        "http://h:99999",
+        "http://[::1",
+        upstream,
+    ):
         children = [{"model": "odd", "state": "ready", "proxy": proxy}]
         children.append({"model": "good", "state": "ready", "proxy": "http://child2.invalid"})
 
@@ -259,6 +269,13 @@ def test_a_child_of_llama_swap_whose_address_is_none_leaves_the_others_their_fig
 
         snapshots, _ = watch_answers(answer)
         assert [engine.key.model_name for engine in snapshots[-1].engines] == ["good"], proxy
+
+
+def test_the_secret_of_a_target_goes_to_its_own_host_and_this_machine_alone() -> None:
+    own = "http://gpu-1.example.org:8080"
+    assert may_know_secret("http://gpu-1.example.org:5801", own)
+    assert may_know_secret("http://127.0.0.1:5801", own)
+    assert not may_know_secret("http://elsewhere.example.org:5801", own)
 
 
 def test_a_child_of_llama_swap_that_ends_takes_its_figures_along_and_leaves_the_others_window() -> None:
