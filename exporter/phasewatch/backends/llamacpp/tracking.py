@@ -39,7 +39,7 @@ class Stream:
         decoded: tokens that it has generated.
         first_decoded: tokens that it had generated when it was first seen to generate any.
         first_seen: monotonic time of that.
-        began: estimated monotonic time of its first token.
+        began: estimated monotonic time of its first token; of the first scrape if that had it.
         earliest: monotonic time of the last scrape without it; None if the first scrape had it.
         confirmed: whether `began` follows from its own speed, not from that of earlier streams.
     """
@@ -105,7 +105,7 @@ def advance_tracking(
         tracked_seconds=tracked_seconds,
         sampled_seconds=sampled_seconds,
     )
-    unseen = _count_unseen_seconds(before, own, streams)
+    unseen = _count_unseen_seconds(before, own, streams, time)
     if page is not None:
         sample = replace(
             sample,
@@ -192,12 +192,11 @@ def _begin_stream(decoded: int, time: float, *, earliest: float | None, speed: f
 
 def _continue_stream(stream: Stream, decoded: int, time: float) -> Stream:
     """The stream at its next sighting, from the second one on with a beginning by its own speed."""
-    if stream.confirmed or decoded == stream.first_decoded:
+    if stream.earliest is None or stream.confirmed or decoded == stream.first_decoded:
         return replace(stream, decoded=decoded)
     own_speed = (decoded - stream.first_decoded) / (time - stream.first_seen)
     began = stream.first_seen - (stream.first_decoded - 1) / own_speed
-    earliest = began if stream.earliest is None else stream.earliest
-    return replace(stream, decoded=decoded, began=max(began, earliest), confirmed=True)
+    return replace(stream, decoded=decoded, began=max(began, stream.earliest), confirmed=True)
 
 
 def _count_generated(before: Tracking | None, page: EngineSample, streams: Mapping[RequestKey, Stream]) -> float | None:
@@ -253,30 +252,31 @@ def _count_stream_seconds(
     return max(total, last)
 
 
-def _count_unseen_seconds(before: Tracking | None, page: EngineSample, streams: Mapping[RequestKey, Stream]) -> float:
-    """Time before the first scrape that streams had spent by then, as far as it is known: from a stream's own speed, or
-    if it ended before that was known, from the tokens and seconds by which the counters grew.
+def _count_unseen_seconds(
+    before: Tracking | None, page: EngineSample, streams: Mapping[RequestKey, Stream], time: float
+) -> float:
+    """Time that streams had spent before the first scrape. It is known when they end: then the counter grows by their
+    whole time, of which they had been seen to spend a part, and after the last scrape the rest of their tokens.
     """
     if before is None:
         return 0.0
-    last = before.page
-    speed = divide(
-        _subtract(page.generation_tokens, last.generation_tokens), _subtract(page.decode_seconds, last.decode_seconds)
-    )
-    unseen = before.unseen_seconds
-    for key, old in before.streams.items():
-        if old.earliest is not None or old.confirmed:
-            continue
-        stream = streams.get(key)
-        if stream is not None and _continues(key, stream, before.streams):
-            unseen += old.began - stream.began
-        else:
-            unseen += divide(float(old.first_decoded - 1), speed) or 0.0
-    return unseen
+    ended = {key: old for key, old in before.streams.items() if not _continues_in(key, old, streams)}
+    if all(old.earliest is not None for old in ended.values()):
+        return before.unseen_seconds
+    grown = _subtract(page.decode_seconds, before.page.decode_seconds) or 0.0
+    tokens = _subtract(page.generation_tokens, before.page.generation_tokens) or 0.0
+    speed = before.speed or divide(tokens, grown)
+    rest = divide(max(0.0, tokens - sum(old.decoded for old in ended.values())), speed) or 0.0
+    seen = sum(before.time - old.began for old in ended.values())
+    return before.unseen_seconds + max(0.0, grown - seen - min(rest, len(ended) * (time - before.time)))
 
 
 def _subtract(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b
+
+
+def _continues_in(key: RequestKey, old: Stream, streams: Mapping[RequestKey, Stream]) -> bool:
+    return key in streams and streams[key].first_seen == old.first_seen
 
 
 def _continues(key: RequestKey, stream: Stream, known: Mapping[RequestKey, Stream]) -> bool:

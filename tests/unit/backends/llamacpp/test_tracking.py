@@ -105,6 +105,24 @@ def test_a_stream_that_was_there_before_the_first_scrape_gives_no_false_speed() 
         assert tokens / seconds == pytest.approx(20, rel=0.02), (earlier, later)
 
 
+def test_a_stream_that_was_there_before_the_first_scrape_and_changes_its_speed_gives_no_false_speed() -> None:
+    """It has 20 tokens per second, but hardly any while it is first looked at, as beside a prompt; then come others."""
+    found: list[Tracking] = []
+    for time in range(10, 60):
+        decoded, ended = (101 + 20 * (time - 12) if time > 12 else 91 + (time - 10)), time >= 20
+        others = max(0, time - 20)
+        slot = Slot(0, busy=True, request=time if ended else 1, decoded=20 if ended else decoded)
+        page = EngineSample(
+            generation_tokens=20.0 * others + (261.0 if ended else 0.0),
+            decode_seconds=1.0 * others + (14.5 if ended else 0.0),
+        )
+        found.append(advance_tracking(found[-1] if found else None, page, (slot,), float(time)))
+    for earlier, later in ((2, 20), (2, 40), (12, 30), (20, 45)):
+        tokens = difference(found[earlier], found[later], "generation_tokens")
+        seconds = difference(found[earlier], found[later], "stream_seconds")
+        assert tokens / seconds == pytest.approx(20, rel=0.1), (earlier, later)
+
+
 def test_a_stream_that_stands_still_moves_no_counter_of_work() -> None:
     page = EngineSample(generation_tokens=50.0, decode_seconds=2.0)
     slots = (Slot(0, True, 2048, 3, 150, 100, 50),)
