@@ -26,6 +26,9 @@ from phasewatch.config.settings import Target
 from phasewatch.snapshot.engine import EngineSnapshot, MeasurementSource
 from phasewatch.snapshot.health import ScrapeTiming
 
+BUSY_SECONDS: Final = 5.0
+"""Seconds for which a process counts as busy after its last request, for the pace of its reads."""
+
 SILENCE_SECONDS: Final = 60.0
 """Seconds without a page after which a server that was decoding is stuck, although /health answers: between two steps
 of decode every build answers. While it reads a prompt, builds before August 2026 and forks are silent for minutes."""
@@ -47,6 +50,7 @@ class ProcessState:
         resting: whether the newest scrape left it alone.
         read_at: monotonic time of the newest full read; None before the first.
         failure: why the newest scrape gave nothing; None if it did.
+        busy_at: monotonic time of the newest read that saw a busy slot; None before the first.
         own_caches: whether its slots have been seen to hold more than one context together.
     """
 
@@ -57,6 +61,7 @@ class ProcessState:
     resting: bool = False
     read_at: float | None = None
     failure: Reason | None = None
+    busy_at: float | None = None
     own_caches: bool = False
 
     @property
@@ -76,7 +81,8 @@ def fold_reading(state: ProcessState, reading: Reading, timing: ScrapeTiming, ta
         state = forget(state)
     own_caches = state.own_caches or _exceed_one_context(reading.slots)
     tracking = advance_tracking(state.tracking, reading.page, reading.slots, timing.done)
-    state = replace(state, tracking=tracking, read_at=timing.done, own_caches=own_caches)
+    busy_at = _find_busy(state, reading.slots, timing.done)
+    state = replace(state, tracking=tracking, read_at=timing.done, own_caches=own_caches, busy_at=busy_at)
     return _append(state, tracking.sample, timing, target)
 
 
@@ -85,7 +91,8 @@ def fold_slots(state: ProcessState, slots: tuple[Slot, ...], time: float) -> Pro
     tracking moves on: the window gets its next page at the next scrape.
     """
     tracking = advance_tracking(state.tracking, None, slots, time)
-    return replace(state, tracking=tracking, own_caches=state.own_caches or _exceed_one_context(slots))
+    own_caches = state.own_caches or _exceed_one_context(slots)
+    return replace(state, tracking=tracking, own_caches=own_caches, busy_at=_find_busy(state, slots, time))
 
 
 def fold_failure(state: ProcessState, error: ScrapeError) -> ProcessState:
@@ -127,17 +134,15 @@ def is_idle(before: ProcessState, after: ProcessState) -> bool:
     return progress is not None and progress < tracking.time
 
 
-def needs_frequent_reads(state: ProcessState) -> bool:
-    """Whether the slots are all that a process shows, and one of them is busy: then they are read several times a
-    second, since what a request does after it was last seen is lost.
+def needs_frequent_reads(state: ProcessState, now: float) -> bool:
+    """Whether the slots are all that a process shows, and one of them was busy a moment ago: then they are read several
+    times a second, since what a request does after it was last seen is lost. Reads that went back to their slow pace
+    with each pause between two requests would miss the beginning of every one, and count too few.
     """
-    tracking = state.tracking
-    return (
-        tracking is not None
-        and tracking.page == EngineSample()
-        and state.failure is None
-        and any(slot.busy for slot in tracking.slots or ())
-    )
+    left_alone = state.failure is not None or state.asleep or state.resting
+    if state.tracking is None or state.tracking.page != EngineSample() or left_alone or state.busy_at is None:
+        return False
+    return now - state.busy_at < BUSY_SECONDS
 
 
 def is_stuck(state: ProcessState, now: float) -> bool:
@@ -231,6 +236,11 @@ def _describe_cache(state: ProcessState) -> Mapping[str, str]:
         "kv_unified": None if unified is None else str(unified).lower(),
     }
     return {name: value for name, value in labels.items() if value is not None}
+
+
+def _find_busy(state: ProcessState, slots: tuple[Slot, ...] | None, time: float) -> float | None:
+    """When a slot was last seen busy."""
+    return time if any(slot.busy for slot in slots or ()) else state.busy_at
 
 
 def _exceed_one_context(slots: tuple[Slot, ...] | None) -> bool:

@@ -90,7 +90,7 @@ class ProcessWatch:
 
     async def poll_slots(self) -> None:
         """Read the slots once more between two scrapes, if the process shows nothing else and works."""
-        if not needs_frequent_reads(self.state) or self._reading:
+        if not needs_frequent_reads(self.state, self._clock()) or self._reading:
             return
         try:
             response = await self._client.fetch_slots()

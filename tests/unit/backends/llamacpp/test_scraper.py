@@ -347,3 +347,22 @@ def test_a_model_that_is_restarted_does_not_empty_the_windows_of_the_others() ->
     }
     assert rates["one"] == pytest.approx(40, rel=0.03)
     assert rates["two"] == pytest.approx(10, rel=0.2)
+
+
+def test_slots_alone_count_short_answers_through_the_pauses_between_them() -> None:
+    begins = [2.0 + 1.37 * number for number in range(60)]
+    server = ScriptedLlamaServer(
+        tuple(Job(begin, begin + 0.1, 40, 0.01) for begin in begins), disabled=frozenset({"/metrics"})
+    )
+    clock = Clock()
+    scraper = LlamacppScraper(new_target("chat", "llamacpp", URL), clock, lambda: 1.7e9, server.create_transport(clock))
+
+    async def work() -> TargetSnapshot:
+        for tick in range(4 * 75):
+            await (scraper.poll_slots() if tick % 4 else scraper.scrape())
+            clock.now = 2.0 + 0.25 * (tick + 1)
+        await scraper.close()
+        return scraper.get_snapshot()
+
+    shown = show(asyncio.run(work()))
+    assert shown["llm_decode_throughput_tokens_per_second"] == pytest.approx(40 / 1.37, rel=0.07)
