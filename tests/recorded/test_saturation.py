@@ -466,3 +466,16 @@ def test_any_order_of_pages_gaps_and_restarts_gives_one_state_at_most_and_never_
         snapshot = build_snapshot(state, TARGET)
         if there and found.requests_waiting is not None and (found.generation_tokens or found.prefill_time):
             assert [isinstance(engine.state, SaturationState) for engine in snapshot.engines] == [True]
+
+
+def test_a_latency_too_small_to_be_divided_is_no_exception() -> None:
+    state = PageState()
+    for time, total in enumerate((0.0, 0.0, 5e-324)):
+        seen = Histogram(total, 2.0 * time)
+        sample = EngineSample(
+            requests_waiting=1.0, inter_token_latency=seen, prefill_time=seen, time_to_first_token=seen
+        )
+        page = Page(None, False, {KEY: sample})
+        state = fold_page(state, page, ScrapeTiming(time, time, None), TARGET, PAGE_RULES)
+    (engine,) = build_snapshot(state, TARGET).engines
+    assert engine.state is not None

@@ -289,9 +289,11 @@ def _steps_are_full(past: EngineHistory) -> bool | None:
     samples, seconds = past.samples[first:], past.times[-1] - past.times[first]
     growth = subtract_counters(samples[0], samples[-1], past.corrupt)
     latency, begun, prefill = growth.inter_token_latency, growth.time_to_first_token, growth.prefill_time
-    if seconds <= 0 or not (latency and begun and prefill and latency.count and begun.count and latency.sum > 0):
+    if seconds <= 0 or not (latency and begun and prefill and latency.count and begun.count):
         return None
     step, rate = latency.sum / latency.count, begun.count / seconds
+    if step <= 0:
+        return None
     # Prefill time is observed when a request finishes. Until one has, it follows by Little's law from the requests that
     # run but do not decode.
     in_prefill = _compute_mean_running(samples) - latency.sum / seconds
