@@ -51,6 +51,8 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "llamacpp/four-streams": NONE,
     "llamacpp/long-prefill": NONE,
     "llamacpp/mixed": NONE,
+    "llamacpp/ollama-children": NONE,
+    "llamacpp/ollama-children-metrics": NONE,
     "llamacpp/queue": frozenset({"LLMConcurrencyLimited"}),
     "llamacpp/shared-prefix": NONE,
     "llamacpp/single-stream": NONE,
@@ -147,7 +149,7 @@ def test_every_recording_is_in_the_table() -> None:
 def recordings() -> list[str]:
     paths = [*RECORDINGS.glob("*.jsonl.xz"), *LLAMACPP.glob("*.jsonl.xz")]
     names = {str(path.relative_to(RECORDINGS)).removesuffix(".jsonl.xz") for path in paths}
-    return sorted(name for name in names if not name.endswith(".requests"))
+    return sorted(name for name in names if not name.endswith((".requests", ".ledger")))
 
 
 def hurried_rules(folder: Path) -> Iterator[Path]:
