@@ -260,7 +260,7 @@ def _count_unseen_seconds(
     """
     if before is None:
         return 0.0
-    ended = {key: old for key, old in before.streams.items() if not _continues_in(key, old, streams)}
+    ended = {key: old for key, old in before.streams.items() if not _continues(key, old, streams)}
     if all(old.earliest is not None for old in ended.values()):
         return before.unseen_seconds
     grown = _subtract(page.decode_seconds, before.page.decode_seconds) or 0.0
@@ -275,12 +275,9 @@ def _subtract(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b
 
 
-def _continues_in(key: RequestKey, old: Stream, streams: Mapping[RequestKey, Stream]) -> bool:
-    return key in streams and streams[key].first_seen == old.first_seen
-
-
-def _continues(key: RequestKey, stream: Stream, known: Mapping[RequestKey, Stream]) -> bool:
-    return key in known and stream.first_seen == known[key].first_seen
+def _continues(key: RequestKey, stream: Stream, others: Mapping[RequestKey, Stream]) -> bool:
+    """Whether a stream of one scrape is among those of another."""
+    return key in others and stream.first_seen == others[key].first_seen
 
 
 def _count_prompt_tokens(

@@ -20,7 +20,7 @@ from phasewatch.backends.ollama.inventory import StoredModel, parse_layer, parse
 from phasewatch.backends.ollama.runner.children import Child, ProcessListing
 from phasewatch.backends.ollama.runner.findings import may_have_children_here
 from phasewatch.backends.ollama.runner.matching import match_children
-from phasewatch.backends.ollama.runner.watch import create_address, list_own_processes
+from phasewatch.backends.ollama.runner.watch import create_child_target, list_own_processes
 from phasewatch.base.errors import Reason, ScrapeError
 from phasewatch.config.settings import Target
 from phasewatch.scrape.http import HTTP_OK, Response
@@ -133,7 +133,7 @@ class OllamaRecorder:
 
     async def _record_child(self, child: Child, clock: Callable[[], float]) -> dict[str, object] | None:
         """The figures of a child; None if it sleeps, from which reading them would wake it."""
-        client = LlamacppClient(create_address(self._target, child), transport=self._transport)
+        client = LlamacppClient(create_child_target(self._target, child), transport=self._transport)
         try:
             if child.sleep_idle and (await client.fetch_props()).asleep:
                 return None

@@ -24,15 +24,13 @@ from phasewatch.backends.ollama.probes.request import (
 from phasewatch.backends.ollama.state import ModelState, OllamaState, Residency
 from phasewatch.config.resolve import choose_model_probe
 from phasewatch.config.settings import ModelProbeSettings, ProbeSettings
+from phasewatch.snapshot.models import FOREVER_SECONDS
 from phasewatch.snapshot.probes import SkipReason
 
 EXPIRY_MARGIN: Final = 15.0
 """Seconds that a model must have left: one that is unloaded between our observation and our request would be loaded
 again.
 """
-
-FOREVER_SECONDS: Final = 100 * 365.25 * 86_400.0
-"""Least time left to a model that is kept for ever (its expiry is 292 years away): a probe prolongs nothing there."""
 
 LONGEST_LONG_PROBE: Final = 10.0
 """Longest expected duration of a long probe, seconds. On a CPU 2000 tokens can take a minute."""
@@ -263,7 +261,7 @@ def _list_reasons_in_memory(
         return
     if in_use:
         yield SkipReason.ACTIVE
-    forever = expires_at - server_wall > FOREVER_SECONDS
+    forever = expires_at - server_wall > FOREVER_SECONDS  # a probe prolongs nothing there
     if not forever and (user_expires_at is None or user_expires_at <= server_wall):
         yield SkipReason.USERS_GONE
     if expires_at - server_wall < EXPIRY_MARGIN + 2 * max(model.probe_seconds.values(), default=0.0):

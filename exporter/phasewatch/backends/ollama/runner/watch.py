@@ -165,9 +165,9 @@ class RunnerWatch:
         return {digest: text.layer for digest, text in descriptions.items() if text.layer is not None}
 
     def _start(self, child: Child, key: ModelKey) -> _WatchedChild:
-        address = create_address(self._target, child)
-        client = LlamacppClient(address, transport=self._transport)
-        watch = ProcessWatch(address, client, self._clock, model=key[0])
+        target = create_child_target(self._target, child)
+        client = LlamacppClient(target, transport=self._transport)
+        watch = ProcessWatch(target, client, self._clock, model=key[0])
         watch.let_queue_elsewhere()
         return _WatchedChild(child, key, watch)
 
@@ -231,7 +231,7 @@ def _is_another(watched: _WatchedChild) -> bool:
     return path is not None and extract_layer(path) != watched.child.layer
 
 
-def create_address(target: Target, child: Child) -> Target:
+def create_child_target(target: Target, child: Child) -> Target:
     """The target with the address and the settings of one of its children, which needs no authorization."""
     return replace(
         target,

@@ -11,7 +11,6 @@ from phasewatch.backends.ollama.inventory import Inventory, ModelKey
 from phasewatch.backends.ollama.probes.request import ProbeRequest, RequestKind
 from phasewatch.backends.ollama.probes.scheduling import (
     EXPIRY_MARGIN,
-    FOREVER_SECONDS,
     LONGEST_LONG_PROBE,
     SOON_SECONDS,
     Occasion,
@@ -35,6 +34,7 @@ from phasewatch.backends.ollama.state import (
 from phasewatch.config.resolve import choose_model_probe
 from phasewatch.config.settings import ProbeSettings
 from phasewatch.models.costs import ModelCosts
+from phasewatch.snapshot.models import FOREVER_SECONDS
 from phasewatch.snapshot.probes import SkipReason
 from tests.support.ollama_facts import WALL, A, B, figures, inventory, loaded, seeded, stored
 from tests.support.targets import new_model_probe, new_probe_settings
